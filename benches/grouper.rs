@@ -33,6 +33,10 @@ const PODS_PER_OWNER: usize = 4;
 /// No write for so long: everything is written, also what waits for its turn.
 const SILENCE: Duration = Duration::from_secs(12);
 
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let owners = std::env::args()

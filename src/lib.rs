@@ -16,7 +16,3 @@ pub mod simulate;
 pub mod snapshot;
 pub mod usage;
 pub mod workloads;
-
-/// Pods come as many small pieces; this allocator takes a third of the time of the system's for them.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

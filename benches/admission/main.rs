@@ -14,6 +14,10 @@ const BATCH: usize = 200_000;
 /// The target latency.
 const P99: Duration = Duration::from_millis(2);
 
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let count = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(BATCH);
     let webhooks = Webhooks::new();

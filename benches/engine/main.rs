@@ -19,6 +19,10 @@ use eviction::EVICTIONS;
 use objects::{GPUS_PER_NODE, NOW, cluster, workload};
 use placement::PLACEMENTS;
 
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     unikai::cli::use_small_pages();
     let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();

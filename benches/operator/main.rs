@@ -18,6 +18,7 @@ mod load;
 mod page;
 mod process;
 mod restart;
+mod served;
 
 use std::time::Duration;
 
@@ -31,6 +32,10 @@ const KUBE: &str = "default-scheduler";
 const SERIAL: usize = 100;
 /// How long the idle operator is watched.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! The one integration-test binary; each module is a family of scenarios.
 
 mod admission;
+mod allocations;
 mod apiserver;
 mod attacks;
 mod components;

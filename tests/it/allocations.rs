@@ -1,0 +1,169 @@
+//! What the key paths allocate, and what they keep: counts of allocations and bytes, which do not depend on the machine. A limit that is exceeded is a
+//! regression, or a price that somebody must argue for by raising it here. With `--nocapture` the figures are printed.
+
+#[path = "../../benches/engine/objects.rs"]
+#[allow(dead_code, reason = "the benches use the rest")]
+mod objects;
+#[path = "../../benches/operator/served.rs"]
+mod served;
+
+use std::sync::Arc;
+
+use allocation_counter::{AllocationInfo, measure};
+use k8s_openapi::api::core::v1::Pod;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use unikai::api::PodGroup;
+use unikai::components::watches::Stores;
+use unikai::engine::Engine;
+use unikai::engine::policy::Policy;
+use unikai::kinds::Object;
+use unikai::mirror::{Entry as _, PackedChange, Settings};
+use unikai::scheduler_core::SchedulerCore;
+
+use objects::{GPUS_PER_NODE, NOW, cluster, workload};
+
+/// Objects of each measurement.
+const OBJECTS: usize = 1_000;
+
+/// The most that something may take, for each object.
+struct Limit {
+    allocations: u64,
+    bytes_kept: i64,
+}
+
+impl Limit {
+    fn of(allocations: u64, bytes_kept: i64) -> Self {
+        Self {
+            allocations,
+            bytes_kept,
+        }
+    }
+}
+
+fn check(what: &str, objects: usize, taken: AllocationInfo, limit: &Limit) {
+    let allocations = taken.count_total / objects as u64;
+    let bytes_kept = taken.bytes_current / objects as i64;
+    println!("{what}: {allocations} allocations and {bytes_kept} bytes kept for each of {objects}");
+    assert!(
+        allocations <= limit.allocations && bytes_kept <= limit.bytes_kept,
+        "{what}: {allocations} allocations and {bytes_kept} bytes for each, more than {} and {}",
+        limit.allocations,
+        limit.bytes_kept
+    );
+}
+
+fn read<K: DeserializeOwned>(object: Value) -> K {
+    serde_json::from_value(object).expect("an object")
+}
+
+/// A pod as its watch reads it.
+fn pod(at: usize) -> Pod {
+    pod_of(&served::pod(at, 100).to_string())
+}
+
+fn pod_of(text: &str) -> Pod {
+    let mut pod = Pod::read(text).expect("a pod");
+    pod.trim();
+    pod.metadata.managed_fields = None;
+    pod
+}
+
+fn change(object: Object) -> PackedChange {
+    PackedChange::Applied(object.into())
+}
+
+#[test]
+fn the_stores_keep_pods_and_pod_groups_compressed() {
+    let stores = Stores::default();
+    let pods: Vec<Pod> = (0..OBJECTS).map(pod).collect();
+    let taken = measure(|| pods.into_iter().for_each(|pod| drop(stores.pods.insert(pod))));
+    check("a pod in its store", OBJECTS, taken, &Limit::of(40, 600));
+    let groups: Vec<PodGroup> = (0..OBJECTS).map(|at| read(served::pod_group(at))).collect();
+    let taken = measure(|| {
+        groups
+            .into_iter()
+            .for_each(|group| drop(stores.pod_groups.insert(group)))
+    });
+    check("a pod group in its store", OBJECTS, taken, &Limit::of(40, 600));
+}
+
+#[test]
+fn a_pod_is_read_without_what_nobody_reads() {
+    let texts: Vec<String> = (0..OBJECTS).map(|at| served::pod(at, 100).to_string()).collect();
+    let taken = measure(|| texts.iter().for_each(|text| drop(pod_of(text))));
+    check("reading a pod", OBJECTS, taken, &Limit::of(1_000, 0));
+}
+
+#[test]
+fn mirror_and_engine_keep_little_of_a_pod() {
+    let mut core = SchedulerCore::new(Settings::default(), Policy::default());
+    for at in 0..100 {
+        core.apply(&change(Object::Node(Arc::new(read(served::node(at))))), NOW);
+    }
+    let groups: Vec<PodGroup> = (0..OBJECTS).map(|at| read(served::pod_group(at))).collect();
+    let pods: Vec<Pod> = (0..OBJECTS).map(pod).collect();
+    let again: Vec<PackedChange> = pods
+        .iter()
+        .map(|pod| change(Object::Pod(Arc::new(pod.clone()))))
+        .collect();
+    let mut events = Vec::with_capacity(3 * OBJECTS);
+    let taken = measure(|| {
+        // The typed objects were allocated before, and are dropped here.
+        let groups = groups.iter().map(|group| Object::PodGroup(Arc::new(group.clone())));
+        let pods = pods.iter().map(|pod| Object::Pod(Arc::new(pod.clone())));
+        for object in groups.chain(pods) {
+            events.extend(core.mirror.apply(&change(object)).events);
+        }
+    });
+    check(
+        "a pod and its group in the mirror, and as events",
+        OBJECTS,
+        taken,
+        &Limit::of(1_000, 5_000),
+    );
+    let mut engine = Engine::new(Policy::default());
+    std::mem::swap(&mut engine, &mut core.engine);
+    let copies = events.clone();
+    let taken = measure(|| events.into_iter().for_each(|event| engine.apply(event, NOW)));
+    check("the same in the engine", OBJECTS, taken, &Limit::of(1_000, 5_000));
+    drop(copies);
+    core.engine = engine;
+    let taken = measure(|| again.iter().for_each(|pod| drop(core.apply(pod, NOW))));
+    check("a pod that has not changed", OBJECTS, taken, &Limit::of(1_000, 100));
+}
+
+/// An engine with 100 nodes and as many pods as fit, pending.
+fn full(gang: usize) -> Engine {
+    let mut engine = Engine::new(Policy::default());
+    for event in cluster(100, gang, 10) {
+        engine.apply(event, NOW);
+    }
+    engine
+}
+
+#[test]
+fn a_cycle_allocates_little_for_each_pod_that_it_binds() {
+    for (gang, limit) in [
+        (1, Limit::of(1_000_000, 1_000_000)),
+        (16, Limit::of(1_000_000, 1_000_000)),
+    ] {
+        let mut engine = full(gang);
+        let mut bound = 0;
+        let taken = measure(|| bound = engine.cycle(NOW).bind.len());
+        assert_eq!(bound, 100 * GPUS_PER_NODE);
+        check(&format!("binding, gangs of {gang}"), bound, taken, &limit);
+        let taken = measure(|| drop(engine.cycle(NOW)));
+        check("a cycle without news", 1, taken, &Limit::of(1_000_000, 1_000_000));
+        for event in workload("more", 1, 10, 100 * GPUS_PER_NODE) {
+            engine.apply(event, NOW);
+        }
+        let taken = measure(|| drop(engine.cycle(NOW)));
+        check(
+            "a pod for which there is no place",
+            1,
+            taken,
+            &Limit::of(1_000_000, 1_000_000),
+        );
+    }
+}
