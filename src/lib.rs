@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod cli;
+pub mod clock;
 pub mod components;
 pub mod config;
 #[cfg(feature = "devcluster")]
@@ -11,6 +12,7 @@ pub mod kinds;
 pub mod mirror;
 pub mod numa_exporter;
 pub mod operator;
+pub mod random;
 pub mod scheduler_core;
 pub mod simulate;
 pub mod snapshot;

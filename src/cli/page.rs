@@ -87,7 +87,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .await
         .with_context(|| format!("--port {}", args.port))?;
     let port = listener.local_addr()?.port();
-    let word = uuid::Uuid::new_v4().simple().to_string();
+    let word = crate::random::uuid().simple().to_string();
     let link = format!("http://127.0.0.1:{port}/#token={word}");
     let passage = Arc::new(Passage {
         connection: args.connection,

@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use super::fair::{Fair, InNamespace};
 

@@ -28,16 +28,17 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{Instrument, debug, error, info, info_span};
 
 use crate::api::BindRequest;
+use crate::clock;
 use crate::components::bus::{
     BindOrder, BindSeen, Bus, Change, Evict, Kind, Listener, Object, OrderedBind, Outcome, PodRef, Step, StepLog,
     ToBinder, ToScheduler, TraceEvent,
@@ -102,7 +103,7 @@ pub async fn run(
             () = slow_jobs.news.notified() => {}
             Some(ended) = binder.multi_step_binds.join_next() => binder.multi_step_ended(ended)?,
             Some(ended) = binder.cleanups.join_next() => binder.cleanup_ended(ended)?,
-            () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => {}
+            () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
         }
     }
     // Binds that wait for a device end: the next leader resumes them by their bind requests.
@@ -360,7 +361,7 @@ impl Binder {
                 },
             };
             self.under_way.spawn(async move {
-                let began = SystemTime::now();
+                let began = clock::system_time();
                 let report = if attempt.context.is_leading() {
                     let carried_out = Box::pin(panics::caught(slow_jobs.watch(carry_out(&attempt, &job)))).await;
                     carried_out.unwrap_or_else(|panic| faulty(&panic))
@@ -704,7 +705,7 @@ fn ended(bus: &Bus, bind: &OrderedBind, report: &Report, steps: &StepLog, began:
             group: bind.placement.group.clone(),
             node: Arc::clone(&bind.placement.node),
             began,
-            ended: SystemTime::now(),
+            ended: clock::system_time(),
             steps: steps.take(),
             failed,
         }))
@@ -713,7 +714,7 @@ fn ended(bus: &Bus, bind: &OrderedBind, report: &Report, steps: &StepLog, began:
 
 /// Runs a multi-step bind to its end.
 async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finished {
-    let began = SystemTime::now();
+    let began = clock::system_time();
     decided(&multi_step.bind);
     let (report, request) = if multi_step.caller.context.is_leading() {
         let ran = Box::pin(panics::caught(multi_step.run())).await;
@@ -776,7 +777,7 @@ async fn not_bound(bus: &Bus, bind: &OrderedBind, report: &Report, waits: Waits)
 }
 
 fn after(wait: Duration) -> Timestamp {
-    Timestamp::now() + SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO)
+    clock::now() + SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO)
 }
 
 /// Reports a failed eviction to the scheduler.

@@ -33,6 +33,7 @@ use tokio::sync::mpsc;
 pub use super::quantities::Amounts;
 use crate::api::PodGroup;
 use crate::api::names::object;
+use crate::clock;
 use crate::components::Error;
 use crate::components::fractions::users::Share;
 use crate::components::leadership::Scope;
@@ -535,10 +536,10 @@ impl StepLog {
     /// Does a step, and notes when.
     pub async fn step<T>(&self, name: &'static str, step: impl Future<Output = T>) -> T {
         let Some(log) = &self.0 else { return step.await };
-        let began = SystemTime::now();
+        let began = clock::system_time();
         let result = step.await;
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.push((name, began, SystemTime::now()));
+        log.push((name, began, clock::system_time()));
         result
     }
 

@@ -5,9 +5,8 @@ mod digest;
 mod queue;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
@@ -15,9 +14,11 @@ use kube::{Api, Resource};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::api::PodGroup;
+use crate::clock;
 use crate::components::bus::{Note, Severity, Subject, ToEvents};
 use crate::components::watches::Stores;
 use crate::components::write_slots::WriteSlots;
@@ -107,7 +108,7 @@ async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: W
             .await
             .map(drop),
         Write::Again { id, count } => {
-            let patch = json!({"count": count, "lastTimestamp": Time(Timestamp::now())});
+            let patch = json!({"count": count, "lastTimestamp": Time(clock::now())});
             api.patch(&event_name(name, &id), &PatchParams::default(), &Patch::Merge(patch))
                 .await
                 .map(drop)
@@ -138,7 +139,7 @@ fn event_name(name: &str, id: &str) -> String {
 
 fn event(note: &Note, stores: &Stores, id: &str) -> Event {
     let about = about(&note.subject, stores);
-    let now = Time(Timestamp::now());
+    let now = Time(clock::now());
     Event {
         metadata: ObjectMeta {
             name: Some(event_name(about.name.as_deref().unwrap_or_default(), id)),

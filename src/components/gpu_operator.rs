@@ -1,11 +1,12 @@
 //! What NVIDIA's GPU operator says of the cluster: whether containers are given GPUs by the container device interface (CDI).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::api::names::label;

@@ -16,12 +16,12 @@ mod writer;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use crate::api::PodGroup;
@@ -93,7 +93,7 @@ pub async fn run(
             Some(written) = grouper.writer.writes.join_next() => grouper.writer.written(joined("pod group write", written)?),
             _ = leading.changed() => grouper.writer.leading_changed(&grouper.grouped_pods),
             slot = slots.due(due) => grouper.writer.write_next(slot, &grouper.grouped_pods),
-            () = sleep_until(retry.unwrap_or_else(Instant::now).into()), if retry.is_some() => grouper.retry(),
+            () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => grouper.retry(),
             () = tokio::task::yield_now(), if !grouper.queue.is_empty() && grouper.outbox.is_empty() => {}
         }
     }

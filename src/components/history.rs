@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 use crate::api::views::{Eviction, Moment};
+use crate::clock;
 use crate::engine::input::GroupKey;
 
 /// Evictions kept: half a kilobyte each.
@@ -32,7 +33,7 @@ impl Default for History {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Entries {
             evictions: VecDeque::new(),
-            since: Timestamp::now(),
+            since: clock::now(),
             moments: VecDeque::new(),
         })))
     }

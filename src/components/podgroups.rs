@@ -20,14 +20,14 @@ mod write_history;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use crate::api::PodGroup;
@@ -107,7 +107,7 @@ pub async fn run(
                 statuses.leading_changed();
             }
             slot = slots.due(statuses.agenda.next()) => statuses.write_next(slot),
-            () = sleep_until(again.unwrap_or_else(Instant::now).into()), if again.is_some() => statuses.tell_again(),
+            () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => statuses.tell_again(),
         }
     }
 }
@@ -476,7 +476,8 @@ impl PodGroups {
     fn everything_changed(&mut self) {
         let written = self.stores.pod_groups.keys().into_iter();
         let written = written.map(|key| GroupKey::new(&key.namespace, &key.name));
-        let groups = written.chain(self.unwritten.keys().cloned()).collect();
+        let mut groups: Vec<_> = written.chain(self.unwritten.keys().cloned()).collect();
+        groups.sort_unstable();
         self.sums_changed(groups);
     }
 

@@ -11,7 +11,7 @@ mod waiting;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -19,10 +19,12 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::api::queue::QueueStatus;
 use crate::api::{QuantityMap, Queue};
+use crate::clock;
 use crate::components::agenda::Agenda;
 use crate::components::bus::{Amounts, Change, FairShare, Kind, Object, ToQueues, Usage};
 use crate::components::figures::families::QUEUE_STATUSES;
@@ -215,7 +217,7 @@ impl Queues {
     /// Starts the next write that is still needed.
     fn write_next(&mut self, slot: WriteSlot) {
         while let Some(name) = self.agenda.start(Instant::now()) {
-            let now = Timestamp::now();
+            let now = clock::now();
             let (patch, until) = self.patch(&name, now);
             // The queue's schedule changes then.
             if let Some(wait) = until.and_then(|until| Duration::try_from(until.duration_since(now)).ok()) {

@@ -1,11 +1,12 @@
 //! Which RuntimeClasses there are: the API server refuses pods that name another.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Api, Client};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 /// How long it is believed that a class is there.

@@ -9,7 +9,7 @@
 mod need;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -17,7 +17,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
 use crate::api::names::{condition, object, reason};
@@ -83,7 +83,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToScaleUp>) -> Resu
                 let done = done.map_err(|panic| Error::Panicked { task: "scaling pods", panic: panic.to_string() })?;
                 scale_up.done(done, Instant::now());
             }
-            () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => scale_up.adjust(Instant::now()),
+            () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => scale_up.adjust(Instant::now()),
         }
     }
 }

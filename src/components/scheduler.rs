@@ -16,14 +16,14 @@ mod trace_events;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::sleep_until;
-use tracing::{debug, error, info, info_span, warn};
+use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::api::names::{object, reason};
+use crate::clock;
 use crate::components::accounts::Meter;
 use crate::components::bus::{
     Bus, Change, GroupKey, Kind, Note, Obstacle, ObstacleKind, Outcome, Severity, Subject, ToBinder, ToGrouper,
@@ -147,6 +147,14 @@ pub async fn run(
     };
     scheduler.meter.follow(rules.usage.as_ref());
     scheduler.shard.follows(number);
+    if clock::is_simulated() {
+        return scheduler.work(inbox).await;
+    }
+    on_a_thread(scheduler, inbox).await
+}
+
+/// Schedules on a thread of its own, since a cycle can take longer than other tasks may wait.
+async fn on_a_thread(mut scheduler: Scheduler, inbox: mpsc::Receiver<ToScheduler>) -> Result<(), Error> {
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -220,17 +228,21 @@ enum Next {
 /// Waits until then. tokio's timer counts in milliseconds, and would have what is due already wait for its next tick.
 async fn until(at: Instant) {
     if at > Instant::now() {
-        sleep_until(at.into()).await;
+        sleep_until(at).await;
     }
 }
 
 fn now() -> Time {
-    Time(Timestamp::now().as_millisecond())
+    Time(clock::now().as_millisecond())
 }
 
 impl Scheduler {
-    async fn work(&mut self, mut inbox: mpsc::Receiver<ToScheduler>) -> Result<(), Error> {
-        let _span = info_span!("scheduler", shard = self.shard.name).entered();
+    async fn work(&mut self, inbox: mpsc::Receiver<ToScheduler>) -> Result<(), Error> {
+        let span = info_span!("scheduler", shard = self.shard.name);
+        self.go_on(inbox).instrument(span).await
+    }
+
+    async fn go_on(&mut self, mut inbox: mpsc::Receiver<ToScheduler>) -> Result<(), Error> {
         let mut leading = self.context.leading.clone();
         let shutdown = self.context.shutdown.clone();
         let mut messages = Vec::new();

@@ -10,10 +10,10 @@ mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
+use crate::clock;
 use crate::components::accounts::{Accounts, Shares, UsageUpdate};
 use crate::components::{Context, Error};
 use crate::engine::input::Time;
@@ -92,7 +92,7 @@ struct Work<'a> {
 }
 
 fn now() -> Time {
-    Time(Timestamp::now().as_millisecond())
+    Time(clock::now().as_millisecond())
 }
 
 impl Work<'_> {

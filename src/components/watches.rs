@@ -13,7 +13,7 @@ mod store;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, pending};
 use futures::stream::BoxStream;
@@ -25,7 +25,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::{Backoff as Waits, ResetTimerBackoff};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use catchup::{CatchUp, Listing};
@@ -246,7 +246,7 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                     events = anew();
                 }
             }
-            () = sleep_until(replace_at.unwrap_or_else(Instant::now).into()), if replace_at.is_some() => {
+            () = sleep_until(replace_at.unwrap_or_else(Instant::now)), if replace_at.is_some() => {
                 replace_at = None;
                 if feed.leading.borrow().all().next().is_none() {
                     state.catch_up = None;

@@ -10,10 +10,10 @@
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::PollSemaphore;
 
 use super::latency::Latency;
@@ -170,7 +170,7 @@ impl WriteSlots {
     pub async fn due(&mut self, at: Option<Instant>) -> WriteSlot {
         match at {
             Some(at) => {
-                sleep_until(at.into()).await;
+                sleep_until(at).await;
                 self.after_bindings(at + self.patience).await;
             }
             None => pending().await,
@@ -206,7 +206,7 @@ impl WriteSlots {
             }
             tokio::select! {
                 changed = self.gate.changed() => if changed.is_err() { return },
-                () = sleep_until(free.into()) => {}
+                () = sleep_until(free) => {}
             }
         }
     }

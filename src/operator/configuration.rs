@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
@@ -27,6 +26,7 @@ use crate::api::condition::Condition;
 use crate::api::lenient::{Guarded, unguard};
 use crate::api::names::object;
 use crate::api::{Config, SchedulingShard};
+use crate::clock;
 use crate::components::figures::Figures;
 use crate::components::figures::families::CONFIG_FINDINGS;
 use crate::components::leadership::{Leading, Scope};
@@ -334,7 +334,7 @@ impl Configuration {
             + std::fmt::Debug,
     {
         let Some(before) = known.get(name) else { return true };
-        let now = Timestamp::now();
+        let now = clock::now();
         let mut wanted = conditions(before, report, follows, now);
         if report.which == Which::Config {
             let answers = self.prometheus.borrow().clone();

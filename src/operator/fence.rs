@@ -12,11 +12,11 @@ pub mod stream;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Method, Request};
+use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
 /// Until when this process may write in a term. Clones share the state.

@@ -12,7 +12,6 @@ use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -21,6 +20,7 @@ use tracing::{info, warn};
 
 use super::rounds::{InForce, Shown};
 use crate::api::names::object;
+use crate::clock;
 use crate::components::bus::{Grouping, Look, Reply, ToGrouper, ToScheduler, WaitingGroup};
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::Rules;
@@ -193,7 +193,7 @@ impl Shard {
         Some(Cluster {
             settings: self.rules.mirror,
             policy: self.rules.policy,
-            now: Timestamp::now(),
+            now: clock::now(),
             objects: Box::new(stores.objects()),
             places,
             drafts: drafts.into_values().collect(),

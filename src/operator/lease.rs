@@ -15,21 +15,22 @@ mod leads;
 pub(super) mod record;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::client::{Clients, Writers};
 use super::fence::Fence;
+use crate::clock;
 use crate::components::heartbeat::Heartbeat;
 use crate::components::leadership::Scope;
 pub use leads::{Claim, Leads};
@@ -399,7 +400,7 @@ impl Elector {
             }
         }
         let sent = Instant::now();
-        let now = record::in_microseconds(Timestamp::now());
+        let now = record::in_microseconds(clock::now());
         let exists = self.observed.is_some();
         let lease = match &self.observed {
             None => record::created(&self.params, now),
@@ -435,7 +436,7 @@ impl Elector {
             let Some(seen) = self.observed.as_ref().filter(|seen| self.is_ours(seen)) else {
                 return Ok(None);
             };
-            let lease = record::renewed(seen.lease(), Timestamp::now());
+            let lease = record::renewed(seen.lease(), clock::now());
             let sent = Instant::now();
             let written = self
                 .api
@@ -471,7 +472,7 @@ impl Elector {
         let Some(seen) = self.observed.as_ref().filter(|seen| self.is_ours(seen)) else {
             return;
         };
-        let lease = record::released(seen.lease(), Timestamp::now());
+        let lease = record::released(seen.lease(), clock::now());
         let how = PostParams::default();
         let released = self.api.replace(&self.params.name, &how, &lease);
         match tokio::time::timeout(self.params.retry_period, released).await {
@@ -556,14 +557,14 @@ fn code(error: &kube::Error) -> Option<u16> {
 
 async fn sleep_until(instant: Option<Instant>) {
     match instant {
-        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        Some(instant) => tokio::time::sleep_until(instant).await,
         None => std::future::pending().await,
     }
 }
 
 /// Between 1 and 1.2 times the period, so that several standbys do not try in step.
 fn jittered(period: Duration) -> Duration {
-    let drawn = uuid::Uuid::new_v4().as_u128() % 1000;
+    let drawn = crate::random::uuid().as_u128() % 1000;
     period.mul_f64(1.0 + drawn as f64 / 5000.0)
 }
 
@@ -574,7 +575,7 @@ pub fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     let host = if host.is_empty() { "unikai" } else { host };
-    format!("{host}_{}", uuid::Uuid::new_v4())
+    format!("{host}_{}", crate::random::uuid())
 }
 
 /// Whether a Lease in the API server has a holder; for tools and tests.

@@ -162,6 +162,35 @@ fn the_engine_is_pure() {
     assert_none(&broken);
 }
 
+/// The simulation of the whole world has a time of its own, and random numbers that can be repeated.
+#[test]
+fn time_and_random_numbers_come_from_one_place() {
+    const BANNED: &[(&str, &str)] = &[
+        ("Timestamp::now", "use crate::clock::now"),
+        ("SystemTime::now", "use crate::clock::system_time"),
+        ("Zoned::now", "use crate::clock::now"),
+        ("std::time::Instant", "use tokio::time::Instant"),
+        ("Uuid::new_v4", "use crate::random::uuid"),
+    ];
+    let imports_instant = |line: &str| line.contains("use std::time::") && line.contains("Instant");
+    let mut broken = Vec::new();
+    for file in rust_files("src") {
+        let concerned = ["components", "operator", "devcluster"].contains(&&*top_module(&file.path));
+        if !concerned || file.is_test() {
+            continue;
+        }
+        for (banned, instead) in BANNED {
+            for line in file.lines_with(banned) {
+                broken.push(format!("{}:{line}: `{banned}`; {instead}", file.path));
+            }
+        }
+        for (line, _) in file.text.lines().enumerate().filter(|(_, line)| imports_instant(line)) {
+            broken.push(format!("{}:{}: use tokio::time::Instant", file.path, line + 1));
+        }
+    }
+    assert_none(&broken);
+}
+
 #[test]
 fn the_engine_walks_no_unordered_map() {
     const WALKS: &[&str] = &[
@@ -208,7 +237,7 @@ fn every_file_is_part_of_the_crate() {
     let mut broken = Vec::new();
     for (folder, roots) in [
         ("src", &["src/lib.rs", "src/main.rs"][..]),
-        ("tests", &["tests/it/main.rs"]),
+        ("tests", &["tests/it/main.rs", "tests/simulation/main.rs"]),
     ] {
         let files: BTreeMap<String, File> = rust_files(folder)
             .into_iter()

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use futures::StreamExt;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::limits;

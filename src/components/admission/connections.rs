@@ -8,12 +8,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum_server::accept::Accept;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::api::limits;
@@ -142,7 +142,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if read.is_ready() && buffer.filled().len() > before {
             self.last.store(self.connections.now(), Ordering::Relaxed);
-            let silent_until = tokio::time::Instant::now() + self.connections.patience;
+            let silent_until = Instant::now() + self.connections.patience;
             self.idle.as_mut().reset(silent_until);
         }
         match self.poll_end(context) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -19,6 +19,7 @@ use kube::{Api, Resource, ResourceExt};
 use rustls::ServerConfig;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Settings;
@@ -27,6 +28,7 @@ use super::configurations::{self, Configuration, Desired, Target};
 use super::known_queues::KnownQueues;
 use super::lookups;
 use crate::api::names::{label, object};
+use crate::clock;
 use crate::components::Context;
 use crate::components::owner::Owner;
 use crate::components::watches::{self, Stores};
@@ -103,7 +105,7 @@ impl CertificateKeeper {
 
     /// Does what is to be done now; answers when to look again.
     async fn step(&mut self) -> Duration {
-        let now = Timestamp::now();
+        let now = clock::now();
         let pairs = Pairs::from_data(&data_of(self.secret.as_ref()));
         self.publish(&pairs, now);
         let restored = if pairs.pairs.is_empty() {
@@ -169,7 +171,7 @@ impl CertificateKeeper {
         match written {
             Ok(secret) => {
                 info!(secret = object::WEBHOOK_SECRET, "webhook certificate stored");
-                self.publish(&Pairs::from_data(&data_of(Some(&secret))), Timestamp::now());
+                self.publish(&Pairs::from_data(&data_of(Some(&secret))), clock::now());
                 self.secret = Some(secret);
             }
             Err(error) if is_conflict(&error) => {}
@@ -298,7 +300,7 @@ fn is_right(
 
 async fn sleep_or_wait(until: Option<Instant>) {
     match until {
-        Some(until) => tokio::time::sleep_until(until.into()).await,
+        Some(until) => tokio::time::sleep_until(until).await,
         None => std::future::pending().await,
     }
 }

@@ -1,7 +1,9 @@
 //! Which queues the API server knows to be able to run pods, and when it is told of more. Pure: no clock, no client.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// How long no queue may come before new ones are told: they come many at a time, and many are given children first of all.
 const DELAY: Duration = Duration::from_secs(1);

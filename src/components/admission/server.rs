@@ -6,7 +6,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::StatusCode;
@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -106,7 +107,8 @@ pub async fn serve(
     }
 }
 
-fn router(answers: Answers) -> Router {
+/// The paths of the webhooks.
+pub fn router(answers: Answers) -> Router {
     Router::new()
         .route(webhook::MUTATE_POD_PATH, post(mutate_pod))
         .route(webhook::VALIDATE_POD_PATH, post(validate_pod))
@@ -157,7 +159,7 @@ async fn mutate_pod(answers: Shared, request: HttpRequest) -> Response {
         let context = PodContext {
             workload: workload.as_ref(),
             has_runtime_class: webhooks.has_runtime_class(request).await,
-            random: &random_suffix(uuid::Uuid::new_v4().into_bytes()),
+            random: &random_suffix(crate::random::uuid().into_bytes()),
         };
         let hints = hints::of_pod(request, &webhooks.lookups.priority_classes(), &webhooks.settings);
         pods::mutate(request, context, &webhooks.settings).warn(hints)

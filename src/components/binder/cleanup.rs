@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
@@ -18,6 +17,7 @@ use super::requests::{Caller, RequestError};
 use super::{fraction, notes, reservation};
 use crate::api::BindRequest;
 use crate::api::names::{bind_phase, condition, object, reason};
+use crate::clock;
 use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::fractions::users::{self, Users};
 use crate::components::pods;
@@ -352,7 +352,7 @@ async fn condition(caller: &Caller, reference: &PodRef, pod: Option<&Pod>, verdi
     let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), &reference.namespace);
     let patch = Patch::Strategic(json!({"metadata": {"uid": &*reference.uid}, "status": {"conditions": [{
         "type": condition::POD_BOUND, "status": status, "reason": reason, "message": message,
-        "lastTransitionTime": Time(Timestamp::now()),
+        "lastTransitionTime": Time(clock::now()),
     }]}}));
     let params = PatchParams::default();
     let patched = caller

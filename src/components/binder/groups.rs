@@ -11,11 +11,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use kube::ResourceExt;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::{fraction, reservation};
 use crate::api::limits;

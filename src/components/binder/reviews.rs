@@ -1,10 +1,11 @@
 //! Queue of bind requests to review: those that changed, whose pod changed, or whose bind ended. Pure.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use tokio::time::Instant;
 
 use crate::api::BindRequest;
 use crate::components::agenda::Agenda;
@@ -19,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub struct Reviews {
     /// The requests for each pod, by namespace and name.
-    by_pod: HashMap<Key, BTreeSet<Key>>,
+    by_pod: BTreeMap<Key, BTreeSet<Key>>,
     agenda: Agenda<Key>,
     /// Not reviewed before this instant.
     not_before: HashMap<Key, Instant>,

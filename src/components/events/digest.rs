@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::components::bus::{Note, Subject, TOLD_AGAIN};
 
@@ -81,7 +83,7 @@ impl Digest {
             metrics::counter!("unikai_events_suppressed_total").increment(1);
             return None;
         }
-        let id: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
+        let id: String = crate::random::uuid().simple().to_string().chars().take(16).collect();
         self.said.insert(
             key,
             Said {

@@ -4,11 +4,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Instant;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use smol_str::SmolStr;
+use tokio::time::Instant;
 
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label};

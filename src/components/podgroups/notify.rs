@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use tokio::time::Instant;
 
 use super::waiting::Said;
 use super::{
@@ -15,6 +15,7 @@ use super::{
 };
 use crate::api::PodGroup;
 use crate::api::names::reason;
+use crate::clock;
 use crate::components::bus::{GroupKey, GroupReport, Note, PodRef, Severity, Subject};
 use crate::components::retry::Backoff;
 use crate::components::{Context, pods};
@@ -131,7 +132,7 @@ impl PodGroups {
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let namespace = self.stores.namespaces.get("", namespace);
-        let (settings, now) = (&self.context.settings, Timestamp::now());
+        let (settings, now) = (&self.context.settings, clock::now());
         if let Some(message) = self.others.remark(pod, namespace.as_deref(), settings, now) {
             let subject = Subject::Pod(pods::pod_ref(pod));
             let reason = reason::OTHER_SCHEDULER;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use crate::components::bus::TOLD_AGAIN;
 

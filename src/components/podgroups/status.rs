@@ -1,6 +1,5 @@
 //! The desired status of a pod group, the difference to the stored one, and the patch.
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -13,6 +12,7 @@ use super::waiting::Said;
 use crate::api::PodGroup;
 use crate::api::names::{condition, preemptibility, priority_class};
 use crate::api::pod_group::{PodGroupStatus, ResourcesStatus};
+use crate::clock;
 use crate::components::bus::{Amounts, GroupKey, GroupReport, PodRef, Usage, Waits};
 use crate::components::patch::merge_diff;
 use crate::components::quantities::{quantities, same_amounts};
@@ -56,7 +56,7 @@ pub fn target(group: &PodGroup, sums: &Sums, finding: Finding, stores: &Stores, 
     match finding {
         Finding::Waits(report) if !report.partly_runs && !report.not_ready => {
             let new = conditions::condition(report, node_pool(group, settings), settings.messages);
-            if let Some(conditions) = advance(&status.scheduling_conditions, new, Timestamp::now()) {
+            if let Some(conditions) = advance(&status.scheduling_conditions, new, clock::now()) {
                 status.scheduling_conditions = conditions;
             }
         }
@@ -155,7 +155,7 @@ pub fn pod_patch(pod: &Pod, Said { reason, message }: &Said) -> Option<Value> {
     let since = existing
         .filter(|condition| condition.status == "False")
         .and_then(|condition| condition.last_transition_time.clone());
-    let since = since.map_or_else(Timestamp::now, |time| time.0);
+    let since = since.map_or_else(clock::now, |time| time.0);
     Some(json!({
         "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
         "status": {"conditions": [{

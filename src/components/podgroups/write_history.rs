@@ -1,7 +1,9 @@
 //! When the message of an object may be written again: another cause at once, other figures of the same cause with growing delays. Pure.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::components::retry::Backoff;
 

@@ -1,7 +1,10 @@
 //! One cycle as seen from outside, with a clock: what took how long, for the metrics and for the traces.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
+use tokio::time::Instant;
+
+use crate::clock;
 use crate::engine::policy::ActionKind;
 use crate::engine::stage::{SearchEnd, Searcher, Stage};
 
@@ -21,7 +24,7 @@ impl Timeline {
     #[must_use]
     pub fn begin() -> Self {
         Self {
-            began_at: SystemTime::now(),
+            began_at: clock::system_time(),
             began: Instant::now(),
             reached: Vec::new(),
             took: Duration::ZERO,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::api::views::{Amounts, Bounds, Eviction, Moment, MomentKind, QueueSide};
+use crate::clock;
 use crate::components::bus::GroupKey;
 use crate::components::history::History;
 use crate::components::watches::Stores;
@@ -16,7 +17,7 @@ const NAMED: usize = 4;
 
 /// Remembers what a cycle decided.
 pub fn decided(history: &History, decisions: &Decisions, model: &Model, stores: &Stores) {
-    let at = Timestamp::now();
+    let at = clock::now();
     let mut moments = Vec::new();
     moments.extend(decisions.unschedulable.iter().map(|report| waiting(report, at)));
     let mut moment = |group: &GroupKey, kind, text| moments.push((group.clone(), Moment { at, kind, text }));
@@ -76,7 +77,7 @@ pub fn not_bound(history: &History, pod: &str, model: &Model) {
         return;
     };
     let moment = Moment {
-        at: Timestamp::now(),
+        at: clock::now(),
         kind: MomentKind::NotBound,
         text: "A pod could not be bound and waits again".to_owned(),
     };

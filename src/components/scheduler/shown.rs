@@ -1,12 +1,13 @@
 //! What the scheduler shows of objects as metrics: the fair shares of queues, how long their pods waited, and the GPUs of nodes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use tokio::time::Instant;
 
 use crate::api::Queue;
+use crate::clock;
 use crate::components::Context;
 use crate::components::bus::FairShare;
 use crate::components::figures::families::{self, Family};
@@ -169,6 +170,6 @@ fn show_gpus(context: &Context, shard: &str, states: &GpuStates) {
 /// How long ago a pod was created.
 fn age(pod: &Pod) -> Option<Duration> {
     let created = pod.metadata.creation_timestamp.as_ref()?.0;
-    let age = Timestamp::now().duration_since(created);
+    let age = clock::now().duration_since(created);
     Some(Duration::try_from(age).unwrap_or_default())
 }

@@ -1,9 +1,9 @@
 //! What the scheduler sees, for traces. Nothing is put together unless somebody collects them.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use super::cycle::Timeline;
+use crate::clock;
 use crate::components::bus::{CycleSeen, GroupKey, GroupOutcome, Grouping, Object, TraceEvent, Traces};
 use crate::components::{Settings, pods};
 use crate::engine::decision::Decisions;
@@ -16,7 +16,7 @@ pub fn applied(traces: &Traces, object: &Object, settings: &Settings) {
         traces.tell(|| TraceEvent::Pod {
             pod: pods::pod_ref(pod),
             group: pods::annotated_group(pod),
-            at: SystemTime::now(),
+            at: clock::system_time(),
         });
     }
 }
@@ -26,7 +26,7 @@ pub fn deleted(traces: &Traces, object: &Object) {
     let Object::Pod(pod) = object else { return };
     traces.tell(|| TraceEvent::Gone {
         uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
-        at: SystemTime::now(),
+        at: clock::system_time(),
     });
 }
 
@@ -36,7 +36,7 @@ pub fn grouped(traces: &Traces, grouping: &Grouping) {
         pod: grouping.pod.clone(),
         group: pods::group_key(&grouping.group.metadata),
         queue: grouping.group.spec.queue.clone().unwrap_or_default(),
-        at: SystemTime::now(),
+        at: clock::system_time(),
     });
 }
 

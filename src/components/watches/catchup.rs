@@ -7,9 +7,9 @@
 //! of whole objects replaces the watch.
 
 use std::collections::HashMap;
-use std::time::Instant;
 
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::Key;
 use crate::api::lenient::null_as_default;

@@ -21,7 +21,7 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let offset = *self.lock();
-        Timestamp::now().saturating_add(offset).unwrap_or(Timestamp::MAX)
+        crate::clock::now().saturating_add(offset).unwrap_or(Timestamp::MAX)
     }
 
     /// Moves the clock forward, or back with a negative duration.

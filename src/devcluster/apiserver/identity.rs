@@ -83,7 +83,7 @@ impl Tokens {
         if let Some((token, _)) = tokens.iter().find(|(_, known)| ***known == *identity) {
             return token.clone();
         }
-        let token = uuid::Uuid::new_v4().simple().to_string();
+        let token = crate::random::uuid().simple().to_string();
         tokens.insert(token.clone(), Arc::new(identity.clone()));
         token
     }

@@ -185,7 +185,7 @@ impl Webhooks {
         object: Option<&Value>,
         mutating: bool,
     ) -> Result<Option<Verdict>, Rejection> {
-        let uid = uuid::Uuid::new_v4().to_string();
+        let uid = crate::random::uuid().to_string();
         let body = review::encode(&uid, request, object);
         let answer = match self.caller.post(webhook, body).await {
             Ok(answer) => Verdict::decode(&webhook.name, &uid, &answer, mutating),

@@ -28,7 +28,7 @@ impl Clock {
     pub fn tokio() -> Self {
         Self(Source::Tokio {
             base: Instant::now(),
-            at_base: Timestamp::now(),
+            at_base: crate::clock::now(),
         })
     }
 

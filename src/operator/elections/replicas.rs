@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -18,6 +17,7 @@ use super::super::client::Clients;
 use super::super::lease::Params;
 use super::super::lease::record;
 use crate::api::names::label;
+use crate::clock;
 
 /// Renewals per Lease duration.
 const RENEWALS: u32 = 3;
@@ -120,7 +120,7 @@ impl Replicas {
 
     async fn renew(&mut self) {
         self.renew_at = Instant::now() + self.params.duration / RENEWALS;
-        let (now, how) = (record::in_microseconds(Timestamp::now()), PostParams::default());
+        let (now, how) = (record::in_microseconds(clock::now()), PostParams::default());
         let written = match &self.own {
             Some(own) => {
                 self.api

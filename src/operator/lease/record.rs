@@ -1,10 +1,11 @@
 //! Reading and writing the fields of a Lease. Pure: the caller provides the clocks.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use tokio::time::Instant;
 
 use super::Params;
 

@@ -1,13 +1,13 @@
 //! Answers as they leave: JSON, compressed for those who take it so, kept for the next who asks the same of the same overview, and not sent again to who has it.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use super::super::access::refusal;
 use super::super::compression::{is_known, tag, takes_gzip};

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::Response;
 use jiff::Timestamp;
 use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::Instant;
 
 use super::super::access::refusal;
 use super::super::inspection::{NOT_KNOWN, ask};
@@ -18,6 +19,7 @@ use super::queue_history::QueueHistory;
 use super::workloads;
 use crate::api::names::object;
 use crate::api::views::{Meta, WorkloadDetails};
+use crate::clock;
 use crate::components::bus::{GroupKey, Look, Page, QueueSeen, Reply, ToScheduler, WaitingGroup};
 use crate::components::history::History;
 
@@ -78,7 +80,7 @@ impl Gatherer {
                 // Not yet, or another replica schedules.
                 tokio::time::sleep(RETRY).await;
             } else {
-                let pause = self.queue_history.add(Timestamp::now(), &seen);
+                let pause = self.queue_history.add(clock::now(), &seen);
                 tokio::time::sleep(pause).await;
             }
         }
@@ -118,7 +120,7 @@ impl Gatherer {
 
     async fn read(&self, shown: &Shown) -> Option<Overview> {
         let began = Instant::now();
-        let as_of = Timestamp::now();
+        let as_of = clock::now();
         let mut shards = Vec::new();
         for (name, scheduler) in shown.shards.iter().zip(shown.bus.schedulers.inboxes()) {
             // First, since this computes fair shares on a process that does not schedule.

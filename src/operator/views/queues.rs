@@ -8,6 +8,7 @@ use super::overview::{Overview, Shard};
 use crate::api::queue_access::hold_of;
 use crate::api::quota_schedule::QuotaSchedule;
 use crate::api::views::{Amounts, Bounds, Held, InForce, Queue, QueueList};
+use crate::clock;
 use crate::components::bus::QueueSeen;
 use crate::engine::input::Time;
 
@@ -151,7 +152,7 @@ fn show(overview: &Overview, shard: &Shard, queue: &QueueSeen, counts: &HashMap<
 fn in_force(overview: &Overview, queue: &QueueSeen) -> Option<InForce> {
     let object = overview.stores.queues.get("", &queue.name)?;
     let schedule = QuotaSchedule::of(&object)?.ok()?;
-    let period = schedule.calendar.at(Timestamp::now()).period;
+    let period = schedule.calendar.at(clock::now()).period;
     let entry = period.and_then(|period| schedule.entries.get(period));
     Some(InForce {
         entry: entry.map(|entry| entry.name.clone()),

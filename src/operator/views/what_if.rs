@@ -4,22 +4,23 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::super::access::refusal;
 use super::super::inspection::{Inspection, Known};
 use crate::api::PodGroup;
 use crate::api::views::{Verdict, WhatIfAsked, WouldBind, WouldEvict, WouldWait};
+use crate::clock;
 use crate::components::bus::{GroupKey, Grouping, Object};
 use crate::engine::decision::Decisions;
 use crate::engine::input::Time;
@@ -135,7 +136,7 @@ impl Asked {
         }
         let mut pods: Vec<core::Pod> = made.pods.into_iter().map(Arc::unwrap_or_clone).collect();
         let mut groups: Vec<PodGroup> = made.groups.into_iter().map(Arc::unwrap_or_clone).collect();
-        let now = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()));
+        let now = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(clock::now()));
         for pod in &mut pods {
             pod.metadata.creation_timestamp.clone_from(&now);
             if let Some(spec) = &mut pod.spec {
@@ -198,7 +199,7 @@ fn ask_for_limits(container: &mut core::Container) {
 
 /// Reads objects that were just created.
 fn all<K: DeserializeOwned>(objects: Vec<Map<String, Value>>, kind: &str) -> Result<Vec<K>, String> {
-    let now = json!(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    let now = json!(clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     let read = objects.into_iter().map(|mut object| {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("creationTimestamp".to_owned(), now.clone());
@@ -290,7 +291,7 @@ fn decide(known: Known, asked: Asked, until: Instant) -> Option<Decided> {
         changes.push(PackedChange::Applied(Object::Pod(Arc::new(pod)).into()));
     }
     let mut core = SchedulerCore::new(known.rules.mirror, known.rules.policy);
-    let now = Time(Timestamp::now().as_millisecond());
+    let now = Time(clock::now().as_millisecond());
     for batch in changes.chunks(BATCH) {
         if Instant::now() >= until {
             return None;

@@ -3,6 +3,7 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{ServerName, UnixTime};
 
 use super::*;
+use crate::clock;
 
 fn day(day: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + day * 86_400).unwrap()
@@ -227,7 +228,7 @@ fn client_pair(now: Timestamp) -> Pair {
 
 #[test]
 fn with_client_authorities_only_their_clients_are_served() {
-    let now = Timestamp::now();
+    let now = clock::now();
     let (pairs, _) = settle(Pairs::default(), now);
     let (served, trusted) = (pairs.served(now).unwrap(), pairs.bundle());
     let (api_server, stranger) = (client_pair(now), client_pair(now));

@@ -1,9 +1,10 @@
 //! Breaches are seen, and seen to be over.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::*;
 

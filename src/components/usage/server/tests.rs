@@ -1,8 +1,7 @@
-use std::time::Instant;
-
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 
 use super::*;
 use crate::api::shard::UsageDbConfig;

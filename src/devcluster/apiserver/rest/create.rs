@@ -136,7 +136,7 @@ fn generate_name_base(call: &Call, object: &Value) -> ApiResult<Option<String>> 
 }
 
 fn random_suffix() -> String {
-    let random = uuid::Uuid::new_v4();
+    let random = crate::random::uuid();
     random
         .as_bytes()
         .iter()
@@ -159,6 +159,6 @@ fn stamp(call: &Call, object: &mut Value) {
     ] {
         metadata.remove(field);
     }
-    metadata.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
+    metadata.insert("uid".to_owned(), json!(crate::random::uuid().to_string()));
     metadata.insert("creationTimestamp".to_owned(), json!(now));
 }

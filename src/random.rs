@@ -1,0 +1,50 @@
+//! Random names and numbers. Whoever needs one takes it here, so that the simulation of the whole world can be repeated.
+
+use uuid::Uuid;
+
+/// A random identifier.
+#[must_use]
+pub fn uuid() -> Uuid {
+    #[cfg(feature = "devcluster")]
+    if let Some(uuid) = seeded::uuid() {
+        return uuid;
+    }
+    Uuid::new_v4()
+}
+
+#[cfg(feature = "devcluster")]
+pub use seeded::seed;
+
+/// The numbers of a simulation, which runs on one thread.
+#[cfg(feature = "devcluster")]
+mod seeded {
+    use std::cell::Cell;
+
+    use uuid::{Builder, Uuid};
+
+    thread_local! {
+        static STATE: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// From now on the identifiers of this thread follow from the seed; with `None` they are random again.
+    pub fn seed(seed: Option<u64>) {
+        STATE.set(seed);
+    }
+
+    pub(super) fn uuid() -> Option<Uuid> {
+        let state = STATE.get()?;
+        let (first, state) = next(state);
+        let (second, state) = next(state);
+        STATE.set(Some(state));
+        let bits = (u128::from(first) << 64) | u128::from(second);
+        Some(Builder::from_random_bytes(bits.to_be_bytes()).into_uuid())
+    }
+
+    /// The generator `SplitMix64`: a number, and the next state.
+    fn next(state: u64) -> (u64, u64) {
+        let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31), state)
+    }
+}
