@@ -120,10 +120,11 @@ async fn wait_for_change(changed: &Notify, fresh: &mut bool) {
 
 async fn discover(collector: &Collector) -> kube::Result<Vec<Arc<Kind>>> {
     let discovery = Discovery::new(collector.client.clone()).run().await?;
+    // A kind may be served in another version than the one that its group prefers, and in no other.
     let resources = discovery
         .groups_alphabetical()
         .into_iter()
-        .flat_map(ApiGroup::recommended_resources);
+        .flat_map(ApiGroup::resources_by_stability);
     let collectable = resources.filter(|(resource, capabilities)| {
         let left_out = LEFT_OUT
             .iter()
