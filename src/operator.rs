@@ -72,6 +72,7 @@ pub struct Running {
     /// Watchdog of the scheduler's thread.
     pub heartbeat: Heartbeat,
     readiness: Readiness,
+    webhook_server: Arc<WebhookServer>,
     shutdown: CancellationToken,
     supervised: JoinHandle<anyhow::Result<()>>,
 }
@@ -91,12 +92,22 @@ impl Operator {
     /// When an address cannot be bound or a client cannot be set up.
     pub async fn start(config: &kube::Config, settings: Settings) -> anyhow::Result<Running> {
         let http = http::bind(settings.http_address).await?;
-        begin(config, settings, http)
+        begin(client::Reach::Network(Box::new(config.clone())), settings, http)
+    }
+
+    /// Starts it for an API server in this process.
+    ///
+    /// # Errors
+    /// When an address cannot be bound.
+    #[cfg(feature = "devcluster")]
+    pub async fn start_in_process(server: client::InProcess, settings: Settings) -> anyhow::Result<Running> {
+        let http = http::bind(settings.http_address).await?;
+        begin(client::Reach::InProcess(server), settings, http)
     }
 }
 
 /// Starts everything, with the HTTP server bound.
-fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow::Result<Running> {
+fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow::Result<Running> {
     let Settings {
         common,
         lease,
@@ -108,7 +119,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
     let figures = Figures::default();
     let (metrics_namespace, prefix) = watch::channel(common.metrics_namespace.clone());
     let page = metrics::Page::new(figures.clone(), prefix);
-    let clients = client::connect(config, patience, lease.request_timeout())?;
+    let clients = client::connect(reach, patience, lease.request_timeout())?;
     let webhooks = listen(common.admission.address)?;
     let heartbeat = Heartbeat::default();
     let ends = Ends::default();
@@ -174,6 +185,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         election: election.clone(),
         heartbeat,
         readiness: readiness.clone(),
+        webhook_server: Arc::clone(&webhook_server),
         shutdown: ends.shutdown.clone(),
         supervised: {
             let mut services = Supervisor::default();
@@ -316,10 +328,22 @@ impl Running {
         self.readiness.waiting()
     }
 
+    /// What answers at [`Running::webhooks`], for an API server in this process.
+    #[must_use]
+    pub fn webhook_router(&self) -> axum::Router {
+        self.webhook_server.router()
+    }
+
     /// Cancel it to shut the operator down gracefully.
     #[must_use]
     pub fn shutdown_token(&self) -> CancellationToken {
         self.shutdown.clone()
+    }
+
+    /// Whether the operator has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.supervised.is_finished()
     }
 
     /// Returns when the operator has ended, gracefully or because a component ended.

@@ -11,7 +11,7 @@ use super::run;
 use crate::api::duration;
 use crate::api::names::env;
 use crate::numa_exporter::{self, Settings, WATCH};
-use crate::operator::client::{self, Patience};
+use crate::operator::client::{self, Patience, Reach};
 use crate::operator::shutdown;
 
 /// Timeout of a request.
@@ -74,7 +74,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         request: REQUEST,
         watch: Duration::from_secs(u64::from(WATCH)) + REQUEST,
     };
-    let clients = client::connect(&config, patience, REQUEST)?;
+    let clients = client::connect(Reach::Network(Box::new(config)), patience, REQUEST)?;
     let settings = Settings {
         node: args.node_name,
         socket: args.podresources_socket,

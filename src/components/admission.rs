@@ -28,6 +28,7 @@ mod server;
 pub mod topologies;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -158,6 +159,12 @@ pub struct WebhookServer {
     open: watch::Sender<bool>,
 }
 
+impl fmt::Debug for WebhookServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookServer").finish_non_exhaustive()
+    }
+}
+
 impl WebhookServer {
     /// Serves on `listener` until `end`. Begins when there is a certificate, and somebody to answer.
     ///
@@ -167,6 +174,12 @@ impl WebhookServer {
         let (tls, answers) = (self.tls.subscribe(), self.answers.subscribe());
         let served = server::serve(listener, tls, answers, &self.open, end).await;
         served.map_err(Error::Listener)
+    }
+
+    /// What is served, for callers in this process.
+    #[must_use]
+    pub fn router(&self) -> axum::Router {
+        server::router(self.answers.subscribe())
     }
 
     /// Has these answer from now on; where others do, once the queues are known.

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::{AlertDescription, Error as Tls};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::retry::Backoff;

@@ -27,6 +27,7 @@ mod defaults;
 mod discovery;
 pub mod faults;
 pub mod identity;
+pub mod in_process;
 mod json_type;
 mod matching;
 pub mod openapi;
@@ -113,10 +114,11 @@ impl ApiServer {
             handle,
             serving,
         };
-        server
-            .bootstrap()
+        let system = server.client(&system()).await?;
+        bootstrap(system)
             .await
             .context("cannot make the objects of a new cluster")?;
+        server.cluster.audit.clear();
         Ok(server)
     }
 }
@@ -222,35 +224,15 @@ impl RunningServer {
 
     /// Stops serving at once and waits for the end.
     pub async fn shutdown(mut self) {
+        self.stop().await;
+    }
+
+    /// The same, for who still looks at what it recorded.
+    pub async fn stop(&mut self) {
         self.handle.shutdown();
         if let Ok(Err(error)) = (&mut self.serving).await {
             tracing::error!(%error, "api server ended with an error");
         }
-    }
-
-    /// Creates the objects of a new cluster, as the system.
-    async fn bootstrap(&self) -> anyhow::Result<()> {
-        use k8s_openapi::api::{
-            core::v1::{Namespace, ServiceAccount},
-            scheduling::v1::PriorityClass,
-        };
-        use kube::{Api, api::PostParams};
-        let client = self
-            .client(&Identity::user("system:apiserver", &["system:masters"]))
-            .await?;
-        let create = PostParams::default();
-        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-            Api::all(client.clone()).create(&create, &namespace).await?;
-            let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "default"}}))?;
-            Api::namespaced(client.clone(), name).create(&create, &account).await?;
-        }
-        for (name, value) in admission::SYSTEM_PRIORITY_CLASSES {
-            let class: PriorityClass = serde_json::from_value(json!({"metadata": {"name": name}, "value": value}))?;
-            Api::all(client.clone()).create(&create, &class).await?;
-        }
-        self.cluster.audit.clear();
-        Ok(())
     }
 }
 
@@ -259,4 +241,30 @@ impl Drop for RunningServer {
         self.handle.shutdown();
         self.serving.abort();
     }
+}
+
+/// The user as whom the server writes itself.
+fn system() -> Identity {
+    Identity::user("system:apiserver", &["system:masters"])
+}
+
+/// Creates the objects of a new cluster, as the system whose client this is.
+async fn bootstrap(client: kube::Client) -> anyhow::Result<()> {
+    use k8s_openapi::api::{
+        core::v1::{Namespace, ServiceAccount},
+        scheduling::v1::PriorityClass,
+    };
+    use kube::{Api, api::PostParams};
+    let create = PostParams::default();
+    for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        Api::all(client.clone()).create(&create, &namespace).await?;
+        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "default"}}))?;
+        Api::namespaced(client.clone(), name).create(&create, &account).await?;
+    }
+    for (name, value) in admission::SYSTEM_PRIORITY_CLASSES {
+        let class: PriorityClass = serde_json::from_value(json!({"metadata": {"name": name}, "value": value}))?;
+        Api::all(client.clone()).create(&create, &class).await?;
+    }
+    Ok(())
 }

@@ -64,10 +64,35 @@ pub struct Clients {
     pub served: Served,
 }
 
+/// How the API server is reached.
+#[derive(Clone)]
+pub enum Reach {
+    /// Over the network.
+    Network(Box<Config>),
+    /// In this process: requests name the path alone, and the service knows whose they are.
+    #[cfg(feature = "devcluster")]
+    InProcess(InProcess),
+}
+
+impl Reach {
+    /// The API server, as errors and the log name it.
+    fn server(&self) -> Reached {
+        match self {
+            Self::Network(config) => Reached::at(&config.cluster_url),
+            #[cfg(feature = "devcluster")]
+            Self::InProcess(_) => Reached::at(&Uri::from_static("https://localhost")),
+        }
+    }
+}
+
+/// An API server in this process.
+#[cfg(feature = "devcluster")]
+pub type InProcess = tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<axum::body::Body>, BoxError>;
+
 /// Creates the clients for writes.
 #[derive(Clone)]
 pub struct Writers {
-    config: Config,
+    reach: Reach,
     deadlines: Deadlines,
     server: Reached,
     served: Served,
@@ -79,16 +104,7 @@ impl Writers {
     /// # Errors
     /// When the configuration's certificates or credentials cannot be used.
     pub fn behind(&self, fence: &Fence) -> anyhow::Result<Client> {
-        let fenced = FencedConnector::new(tcp(), fence.clone());
-        let fence = Some(fence.clone());
-        client(
-            &self.config,
-            fenced,
-            self.deadlines,
-            (&self.server, &self.served),
-            fence,
-        )
-        .context(UNUSABLE)
+        client(&self.reach, self.deadlines, (&self.server, &self.served), Some(fence)).context(UNUSABLE)
     }
 }
 
@@ -96,20 +112,22 @@ impl Writers {
 ///
 /// # Errors
 /// When the configuration's certificates or credentials cannot be used, or it names a proxy.
-pub fn connect(config: &Config, patience: Patience, lease: Duration) -> anyhow::Result<Clients> {
-    ensure!(
-        config.proxy_url.is_none(),
-        "the kubeconfig names a proxy; the API server must be reachable without one"
-    );
-    let (server, served) = (Reached::at(&config.cluster_url), Served::default());
-    let plain = |deadlines| client(config, tcp(), deadlines, (&server, &served), None).context(UNUSABLE);
+pub fn connect(reach: Reach, patience: Patience, lease: Duration) -> anyhow::Result<Clients> {
+    if let Reach::Network(config) = &reach {
+        ensure!(
+            config.proxy_url.is_none(),
+            "the kubeconfig names a proxy; the API server must be reachable without one"
+        );
+    }
+    let (server, served) = (reach.server(), Served::default());
+    let plain = |deadlines| client(&reach, deadlines, (&server, &served), None).context(UNUSABLE);
     let deadlines = Deadlines::whole(patience.request);
     Ok(Clients {
         reads: plain(deadlines)?,
         watches: plain(Deadlines::of_watches(patience.request, patience.watch))?,
         lease: plain(Deadlines::whole(lease))?,
         writers: Writers {
-            config: config.clone(),
+            reach: reach.clone(),
             deadlines,
             server: server.clone(),
             served: served.clone(),
@@ -133,13 +151,29 @@ fn tcp() -> HttpConnector {
     tcp
 }
 
-/// The library's own stack, with deadlines and without its retries; with a fence, one for writes.
-fn client<C>(
+/// What the clients of a process know of the API server: its address with failed connections, and the served version of `resource.k8s.io`.
+type Known<'a> = (&'a Reached, &'a Served);
+
+/// A client with deadlines and without the library's retries; with a fence, one for writes.
+fn client(reach: &Reach, deadlines: Deadlines, known: Known<'_>, fence: Option<&Fence>) -> kube::Result<Client> {
+    match (reach, fence) {
+        (Reach::Network(config), Some(fence)) => {
+            let fenced = FencedConnector::new(tcp(), fence.clone());
+            networked(config, fenced, deadlines, known, Some(fence))
+        }
+        (Reach::Network(config), None) => networked(config, tcp(), deadlines, known, None),
+        #[cfg(feature = "devcluster")]
+        (Reach::InProcess(service), fence) => Ok(layered(service.clone(), "default", deadlines, known, fence)),
+    }
+}
+
+/// The library's own stack over a connector.
+fn networked<C>(
     config: &Config,
     connector: C,
     deadlines: Deadlines,
-    (server, served): (&Reached, &Served),
-    fence: Option<Fence>,
+    known: Known<'_>,
+    fence: Option<&Fence>,
 ) -> kube::Result<Client>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -152,17 +186,35 @@ where
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE)
         .build::<_, Body>(ConnectWithin::new(connector, CONNECT));
-    let is_for_writes = fence.is_some();
     let service = ServiceBuilder::new()
-        .layer(ReachedLayer(server.clone()))
-        .layer(DeadlineLayer(deadlines))
-        .layer(ServedLayer(served.clone()))
-        .option_layer(fence.map(FenceLayer))
-        .option_layer(is_for_writes.then_some(CountLayer))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(connections);
-    Ok(Client::new(service, config.default_namespace.clone()))
+    Ok(layered(service, &config.default_namespace, deadlines, known, fence))
+}
+
+/// What every client has, around the service that reaches the API server.
+fn layered<S, B>(
+    service: S,
+    namespace: &str,
+    deadlines: Deadlines,
+    (server, served): Known<'_>,
+    fence: Option<&Fence>,
+) -> Client
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: hyper::body::Body<Data = hyper::body::Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    let service = ServiceBuilder::new()
+        .layer(ReachedLayer(server.clone()))
+        .layer(DeadlineLayer(deadlines))
+        .layer(ServedLayer(served.clone()))
+        .option_layer(fence.cloned().map(FenceLayer))
+        .option_layer(fence.is_some().then_some(CountLayer))
+        .service(service);
+    Client::new(service, namespace)
 }

@@ -57,7 +57,7 @@ pub fn decided(history: &History, decisions: &Decisions, model: &Model, stores: 
 
 /// Remembers that pod groups wait for something else than before.
 pub fn waits(history: &History, reports: &[GroupReport]) {
-    let at = Timestamp::now();
+    let at = clock::now();
     history.add(Vec::new(), reports.iter().map(|report| waiting(report, at)).collect());
 }
 

@@ -19,6 +19,7 @@ use serde_json::Value;
 pub use super::admission_request::{Operation, Request};
 use super::patch;
 use super::schema::FieldError;
+pub use call::Answerer;
 use call::Caller;
 use config::{Match, Webhook};
 use review::Verdict;
@@ -56,6 +57,11 @@ impl Webhooks {
     /// Where the Services of webhooks are: (namespace, name, port) → address. Replaces the earlier map.
     pub fn set_services(&self, services: BTreeMap<(String, String, u16), SocketAddr>) {
         self.caller.set_services(services);
+    }
+
+    /// Has all webhooks answered in this process, wherever their configuration says that they are.
+    pub fn answer_by(&self, answerer: Answerer) {
+        self.caller.answer_by(answerer);
     }
 
     /// Takes the stored configurations (all `MutatingWebhookConfiguration` and `ValidatingWebhookConfiguration` objects).

@@ -113,7 +113,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::operator::client::{Patience, connect};
+    use crate::operator::client::{Patience, Reach, connect};
 
     /// The error of a request to the server at a URL.
     async fn error(url: &str) -> kube::Error {
@@ -124,7 +124,9 @@ mod tests {
             request: second * 10,
             watch: second * 10,
         };
-        let client: Client = connect(&config, patience, second * 10).unwrap().reads;
+        let client: Client = connect(Reach::Network(Box::new(config)), patience, second * 10)
+            .unwrap()
+            .reads;
         client.apiserver_version().await.unwrap_err()
     }
 

@@ -1,3 +1,4 @@
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::record::{created, released, renewed, taken};

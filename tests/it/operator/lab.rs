@@ -75,11 +75,9 @@ impl Lab {
         lab
     }
 
-    /// Ends the API server and the world. The folder of the logs stays while the value does.
-    pub async fn end(self) -> tempfile::TempDir {
-        self.world.shutdown().await;
-        self.server.shutdown().await;
-        self.dir
+    /// Ends the API server.
+    pub async fn end_server(&mut self) {
+        self.server.stop().await;
     }
 
     /// Creates every document of a YAML text.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -20,8 +21,14 @@ pub(super) struct Caller {
     state: Mutex<State>,
 }
 
+/// Answers reviews in this process: the path and the body of a request to the status and the body of the answer.
+pub type Answerer =
+    Arc<dyn Fn(String, Bytes) -> BoxFuture<'static, Result<(http::StatusCode, Bytes), String>> + Send + Sync>;
+
 #[derive(Default)]
 struct State {
+    /// Answers in place of all endpoints.
+    answerer: Option<Answerer>,
     services: Services,
     clients: BTreeMap<Endpoint, kube::Client>,
 }
@@ -93,6 +100,15 @@ impl Caller {
         let address = Address::of(&webhook.endpoint.location)?;
         let query = format!("{}?timeout={}s", address.path, webhook.timeout.as_secs());
         let failed = |error: String| format!("Post \"{}{query}\": {error}", address.shown);
+        let answerer = self.state().answerer.clone();
+        if let Some(answerer) = answerer {
+            let answer = tokio::time::timeout(webhook.timeout, answerer(address.path.clone(), body));
+            let answer = answer
+                .await
+                .unwrap_or_else(|_| Err("context deadline exceeded".to_owned()));
+            let (status, body) = answer.map_err(failed)?;
+            return outcome(status, body);
+        }
         let client = self.client(&webhook.endpoint, &address).map_err(failed)?;
         let request = http::Request::post(&query)
             .header(http::header::CONTENT_TYPE, "application/json")
@@ -109,14 +125,12 @@ impl Caller {
             Ok(Err(error)) => return Err(failed(innermost(&error))),
             Err(_) => return Err(failed("context deadline exceeded".to_owned())),
         };
-        match status.as_u16() {
-            200..=299 => Ok(answer),
-            404 => Err("the server could not find the requested resource".to_owned()),
-            code @ 400..=499 => Err(format!(
-                "the server rejected our request for an unknown reason ({code})"
-            )),
-            _ => Err("an error on the server (\"unknown\") has prevented the request from succeeding".to_owned()),
-        }
+        outcome(status, answer)
+    }
+
+    /// Has all endpoints answered in this process.
+    pub fn answer_by(&self, answerer: Answerer) {
+        self.state().answerer = Some(answerer);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -150,6 +164,18 @@ impl Caller {
         let client = kube::Client::try_from(config).map_err(|error| innermost(&error))?;
         state.clients.insert(endpoint.clone(), client.clone());
         Ok(client)
+    }
+}
+
+/// What an answer means.
+fn outcome(status: http::StatusCode, answer: Bytes) -> Result<Bytes, String> {
+    match status.as_u16() {
+        200..=299 => Ok(answer),
+        404 => Err("the server could not find the requested resource".to_owned()),
+        code @ 400..=499 => Err(format!(
+            "the server rejected our request for an unknown reason ({code})"
+        )),
+        _ => Err("an error on the server (\"unknown\") has prevented the request from succeeding".to_owned()),
     }
 }
 
