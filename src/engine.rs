@@ -45,7 +45,7 @@ use renew::LOOK_AGAIN;
 use stage::{Observer, Stage};
 use verdict::Verdicts;
 
-/// Why the engine wants to be asked again at some instant although nothing changes.
+/// Why a cycle is needed at some instant although no event arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WakeReason {
     /// A broken gang's grace period ends.
@@ -58,7 +58,7 @@ pub enum WakeReason {
     BindRetry,
     /// A minimum run time ends.
     MinRuntime,
-    /// A queue's schedule has it go by other quotas.
+    /// Another entry of a queue's quota schedule comes into force, or none does.
     QuotaSchedule,
 }
 
@@ -66,38 +66,38 @@ pub enum WakeReason {
 pub struct Engine {
     policy: Policy,
     model: Model,
-    /// Of [`Change::Any`], when the last cycle began.
+    /// The epoch of [`Change::Any`] at the start of the last cycle.
     seen: Seen,
     kept: Kept,
-    /// What was last reported about each pod group.
+    /// The last report about each pod group.
     reported: BTreeMap<PodGroupId, Reported>,
-    /// Pods last reported as strays, by name, with the message.
+    /// Pods that name a sub-group which does not exist, by pod, with the message last reported.
     unknown_sub_groups: BTreeMap<PodId, (PodRef, String)>,
     /// Pod groups below their minimum.
     stale: BTreeSet<PodGroupId>,
-    /// Instants at which something ends that holds decisions back.
+    /// Instants at which a cycle is needed, with the reason.
     wake: BTreeSet<(Time, WakeReason)>,
 }
 
-/// A report about a pod group, and what it was made of: as long as that stays, so does the report.
+/// A report about a pod group, and its inputs: the report is reused while they are the same.
 #[derive(Debug)]
 struct Reported {
     report: GroupReport,
-    /// See [`PodGroup::changed`](model::pod_group::PodGroup::changed); 0 if the words must be found anew.
+    /// See [`PodGroup::changed`](model::pod_group::PodGroup::changed); 0 if the report must be computed again.
     changed: Epoch,
     findings: Findings,
-    /// The state of everything when the verdict was found.
+    /// The epoch of the model for which the verdict was computed.
     as_of: Seen,
-    /// When the verdict ends by itself.
+    /// When the verdict expires by itself.
     ends: Option<Time>,
-    /// From when on the verdict may be found anew although nothing of this changed, because of what others do.
+    /// The verdict is computed again after this time, although these inputs are the same: it also depends on other pod groups.
     look_again: Time,
-    /// How long it stood when that was settled.
+    /// The age of the verdict when `look_again` was set.
     stood: Millis,
 }
 
 impl Reported {
-    /// Settles when the verdict may be found anew: after `stood`, within bounds, or when it ends by itself.
+    /// Sets `look_again`: after `stood`, within bounds, or when the verdict expires.
     fn settle(&mut self, now: Time, stood: Millis, until: Option<Time>) {
         let (shortest, longest) = LOOK_AGAIN;
         self.stood = stood.clamp(shortest, longest);
@@ -108,7 +108,7 @@ impl Reported {
 }
 
 impl Engine {
-    /// An engine that knows nothing yet.
+    /// An engine with an empty model.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         let model = Model::new(policy.stuck_after);
@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Changes the settings; the next cycle looks at everything anew.
+    /// Changes the policy. The next cycle recomputes everything that depends on it.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         self.model.settings_changed(self.policy.stuck_after);
@@ -132,28 +132,28 @@ impl Engine {
         self.reported.values_mut().for_each(|known| known.changed = 0);
     }
 
-    /// Allocates memory for so many more objects at once; without it, it is allocated as they come.
+    /// Reserves memory for so many more objects, so that it is not allocated step by step.
     pub fn reserve(&mut self, more: &Counts) {
         self.model.reserve(more);
     }
 
-    /// Takes in one change. Never fails: what cannot be used (a queue below itself, an unknown parent) is explained by the reports of the groups
-    /// that it hits.
+    /// Applies one change. Never fails: invalid input (a queue below itself, an unknown parent) is explained in the reports of the pod groups
+    /// that it affects.
     pub fn apply(&mut self, event: Event, now: Time) {
         self.model.apply(event, now);
     }
 
-    /// Decides everything that can be decided now, and assumes it. Costs next to nothing if nothing changed.
+    /// Runs one cycle and assumes its decisions. Returns at once if nothing changed.
     pub fn cycle(&mut self, now: Time) -> Decisions {
         self.cycle_seen_by(now, &mut |_| ())
     }
 
-    /// The same, with an observer that is called after each stage.
+    /// [`Engine::cycle`] with an observer that is called after each stage.
     pub fn cycle_seen_by(&mut self, now: Time, observer: Observer) -> Decisions {
         self.cycle_with(now, observer, find)
     }
 
-    /// The same, with a search for victims.
+    /// [`Engine::cycle_seen_by`] with the given victim search; tests pass the reference implementation.
     fn cycle_with(&mut self, now: Time, observer: Observer, find: FindVictims) -> Decisions {
         let mut decisions = Decisions::default();
         self.model.pass_time(now);
@@ -166,7 +166,7 @@ impl Engine {
         if !self.seen.catch_up(self.model.epochs().of(Change::Any)) {
             return decisions;
         }
-        // What only time can end is found anew.
+        // The cycle collects these instants again.
         self.wake.clear();
         self.kept.placing = None;
         self.model.prepare(&self.policy);
@@ -180,7 +180,7 @@ impl Engine {
         for &action in &self.policy.actions {
             match action {
                 ActionKind::StaleGangEviction => evict_stale(&mut cycle, &mut self.stale),
-                // No pod is pending, so the sorted pod groups were not brought up to date.
+                // Without pending pods the sorted pod groups are not up to date.
                 _ if cycle.model.pending().is_empty() => {}
                 ActionKind::Allocate => allocate(&mut cycle),
                 ActionKind::Consolidation => evict_for_others(&mut cycle, EvictingAction::Consolidation, find),
@@ -214,7 +214,7 @@ impl Engine {
         decisions
     }
 
-    /// The pod groups that wait, in the order in which the next cycle would begin to allocate. Decides nothing.
+    /// The pending pod groups in the order in which the next cycle would try to allocate them. Decides nothing.
     pub fn waiting_in_order(&mut self, now: Time) -> Vec<WaitingGroup> {
         self.model.pass_time(now);
         self.model.prepare(&self.policy);
@@ -255,7 +255,7 @@ impl Engine {
         timers.into_iter().flatten().min()
     }
 
-    /// Pods of which something is decided that the API server does not show yet, and what.
+    /// Decisions that the API server does not show yet, by pod.
     #[must_use]
     pub fn under_way(&self) -> Vec<(Name, Assumed)> {
         let assumed = self.model.pods().iter().map(|(_, pod)| pod);
@@ -265,20 +265,20 @@ impl Engine {
             .collect()
     }
 
-    /// The pod group with which a cycle was busy that did not come to its end.
+    /// The pod group that was being placed when the last cycle panicked.
     #[must_use]
     pub fn placing(&self) -> Option<GroupKey> {
         let pod_group = self.kept.placing?;
         Some(self.model.pod_groups()[pod_group].key.clone())
     }
 
-    /// What still holds pods and nodes back because a bind, an eviction or a reservation failed, as events for another engine.
+    /// Retry delays of pods and nodes after failed binds, evictions and reservations, as events for another engine.
     #[must_use]
     pub fn setbacks(&self) -> Vec<Event> {
         self.model.setbacks()
     }
 
-    /// Whether that of a pod is shown by now, or the pod is gone.
+    /// Whether the API server shows this decision about a pod, or the pod is gone.
     #[must_use]
     pub fn shows(&self, pod: &str, assumed: &Assumed) -> bool {
         let status = self.model.pods().id(pod).map(|id| self.model.pods()[id].state.status);
@@ -302,7 +302,7 @@ impl Engine {
             .map_or(0, |proportion| proportion.k_value)
     }
 
-    /// Reports on pod groups that wait, where the report is new, and on those that no longer do.
+    /// Adds new reports about waiting pod groups to the decisions, and the pod groups that wait no longer.
     fn report_waiting(reported: &mut BTreeMap<PodGroupId, Reported>, cycle: &mut Cycle, decisions: &mut Decisions) {
         let (model, policy, findings) = (&*cycle.model, cycle.context.policy, &cycle.log.findings);
         let now = cycle.context.now;
@@ -408,7 +408,7 @@ impl Engine {
         }
     }
 
-    /// What keeps a pod group from being tried at all.
+    /// Why a pod group is not tried at all; `None` if it may be tried.
     fn standing_reason(model: &Model, pod_group: PodGroupId) -> Option<Findings> {
         let entry = &model.pod_groups()[pod_group];
         let input = entry.input.as_ref()?;

@@ -1,15 +1,15 @@
-//! Admission: the webhooks that look at objects before the API server takes them.
+//! Admission: the mutating and validating webhooks.
 //!
-//! - `review` is the question and the answer; `pods`, `queues`, `pod_groups`, `topologies` are the rules, pure functions;
-//! - `hints` are warnings about what is allowed and hardly meant;
-//! - `lookups` finds out what the rules must know of the cluster;
-//! - `known_queues` decides which queues the API server need not ask about;
-//! - `certificates` decides which certificate is issued and served when, `configurations` what the API server is told of the
-//!   webhooks; `keeper` watches and writes both;
-//! - `server` listens; `connections` and `body` bound what it takes in, `handshakes` tells of TLS that fails.
+//! - `review` has the request and the response; `pods`, `queues`, `pod_groups`, `topologies` are the rules, pure functions;
+//! - `hints` are warnings about values that are allowed but probably a mistake;
+//! - `lookups` reads the objects of the cluster that the rules need;
+//! - `known_queues` decides for which queues the API server need not call the webhook;
+//! - `certificates` decides when certificates are issued and served, `configurations` builds the webhook configurations;
+//!   `keeper` watches and writes both;
+//! - `server` listens; `connections` and `body` limit its connections and the size of requests, `handshakes` logs and counts failed TLS handshakes.
 //!
-//! Every replica serves; only the leader writes, except for the very first certificate, which whoever comes first makes.
-//! Pods of other schedulers never get here: the API server is told not to ask about them.
+//! Every replica serves; only the leader writes, except for the first certificate, which the first replica writes.
+//! The webhooks are not called for pods of other schedulers.
 
 mod body;
 pub mod certificates;
@@ -46,28 +46,28 @@ use super::watches::Stores;
 use super::{Context, Error};
 use crate::api::names::object;
 
-/// What is done about the queues of pods.
+/// How the queues of pods are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum QueueLabels {
-    /// Every pod is given the label of its queue, and one whose queue cannot run it is refused.
+    /// The queue label is added to pods, and pods with an unsuitable queue are refused.
     Enforce,
-    /// Every pod is given the label of its queue; who creates one whose queue cannot run it is warned.
+    /// The queue label is added to pods, and pods with an unsuitable queue draw a warning.
     Warn,
-    /// Nothing; a pod whose queue cannot run it waits, and its condition and an event say why.
+    /// Not at all: a pod with an unsuitable queue stays pending, with the reason in its condition and an event.
     Off,
 }
 
-/// What becomes of requests while no webhook answers.
+/// What the API server does with requests while no webhook answers (`failurePolicy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum FailurePolicy {
-    /// They are refused; only those that concern us.
+    /// It refuses those that the webhooks select.
     Fail,
-    /// They pass unseen.
+    /// It accepts them without review.
     Ignore,
 }
 
 impl FailurePolicy {
-    /// As the API writes it.
+    /// Its name in the API.
     #[must_use]
     pub fn as_api(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl FailurePolicy {
     }
 }
 
-/// What the API server is told to ask about.
+/// The objects for which the webhooks are registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     /// Pods and topologies.
@@ -86,16 +86,16 @@ pub struct Scope {
     pub queues: bool,
     /// Pod groups.
     pub pod_groups: bool,
-    /// Of pods only those with all of these labels.
+    /// Only pods with all of these labels.
     pub pod_labels: BTreeMap<String, String>,
-    /// And of them only those of namespaces with all of these labels.
+    /// Only pods of namespaces with all of these labels.
     pub namespace_labels: BTreeMap<String, String>,
-    /// And of those only of namespaces that have the queue label.
+    /// Only pods of namespaces with the queue label.
     pub namespaces_with_queue: bool,
 }
 
 impl Default for Scope {
-    /// Everything.
+    /// All objects.
     fn default() -> Self {
         Self {
             pods: true,
@@ -108,18 +108,18 @@ impl Default for Scope {
     }
 }
 
-/// What the webhooks are to do.
+/// The settings of the webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Our namespace: pods in it are let be, and the certificate is stored in it.
+    /// Our namespace: its pods are exempt, and the certificate is stored in it.
     pub namespace: String,
-    /// What the API server is told to ask about.
+    /// The objects for which the webhooks are registered.
     pub scope: Scope,
     /// Pods with this `spec.schedulerName` are ours.
     pub scheduler_name: String,
     /// The label that names a pod's queue.
     pub queue_label_key: String,
-    /// What is done about the queues of pods.
+    /// How the queues of pods are checked.
     pub queue_labels: QueueLabels,
     /// Whether pods may share GPUs.
     pub gpu_sharing: bool,
@@ -127,31 +127,31 @@ pub struct Settings {
     pub gpu_resources: Vec<String>,
     /// The runtime class of pods that share a GPU; empty for none.
     pub gpu_fraction_runtime_class: String,
-    /// Whether containers are kept from choosing GPUs by themselves.
+    /// Whether containers are prevented from choosing GPUs by themselves.
     pub block_nvidia_visible_devices: bool,
-    /// Whether containers that share a GPU learn the memory that HAMi-core is to hold them to.
+    /// Whether containers that share a GPU get the memory limit that HAMi-core enforces.
     pub hami_core: bool,
-    /// What is asked of queues.
+    /// The rules for queues.
     pub queue_rules: queues::Rules,
-    /// What becomes of requests while no webhook answers.
+    /// What the API server does with requests while no webhook answers.
     pub failure_policy: FailurePolicy,
-    /// The authorities whose clients alone are served, as PEM; `None`: whoever comes.
+    /// The authorities of allowed client certificates, as PEM; `None`: all clients are served.
     pub client_authorities: Option<String>,
-    /// Where to listen.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// Where the API server finds us; `None`: at the address that was bound, as in an embedded cluster.
+    /// The URL or Service that the API server calls; `None`: the bound address, as in an embedded cluster.
     pub target: Option<Target>,
 }
 
 impl Settings {
-    /// The namespaces where pods are let be.
+    /// The namespaces whose pods are exempt.
     #[must_use]
     pub fn exempt_namespaces(&self) -> [&str; 2] {
         ["kube-system", &self.namespace]
     }
 }
 
-/// The server of the webhooks, which stays while those change who answer.
+/// The server of the webhooks, which keeps running while the component that answers is replaced.
 #[derive(Default)]
 pub struct WebhookServer {
     tls: watch::Sender<Option<Arc<ServerConfig>>>,
@@ -166,7 +166,7 @@ impl fmt::Debug for WebhookServer {
 }
 
 impl WebhookServer {
-    /// Serves on `listener` until `end`. Begins when there is a certificate, and somebody to answer.
+    /// Serves on `listener` until `end`. Starts once there are a certificate and a handler.
     ///
     /// # Errors
     /// When the listener breaks.
@@ -176,26 +176,26 @@ impl WebhookServer {
         served.map_err(Error::Listener)
     }
 
-    /// What is served, for callers in this process.
+    /// The routes of the webhooks, for callers in this process.
     #[must_use]
     pub fn router(&self) -> axum::Router {
         server::router(self.answers.subscribe())
     }
 
-    /// Has these answer from now on; where others do, once the queues are known.
+    /// Sets the handler; if there is one already, replaces it once the queues are known.
     async fn admit(&self, webhooks: Webhooks, stores: &Stores, readiness: &Handle) {
         if self.answers.borrow().is_some() {
             stores.namespaces.listed().await;
             stores.queues.listed().await;
         }
         self.answers.send_replace(Some(Arc::new(webhooks)));
-        // The sender is here, so it does not go.
+        // `self` has the sender, so the channel is open.
         let _ = self.open.subscribe().wait_for(|open| *open).await;
         readiness.ready();
     }
 }
 
-/// Answers for the webhooks that are served at `address`, and keeps the certificates and configurations, until shutdown.
+/// Handles requests of the webhooks served at `address`, and maintains the certificates and configurations, until shutdown.
 ///
 /// # Errors
 /// None; the signature is that of a component.
@@ -236,7 +236,7 @@ pub async fn run(
     Ok(())
 }
 
-/// The names by which the API server reaches us.
+/// Host names and addresses by which the API server calls the webhooks.
 fn names(settings: &Settings, target: &Target) -> Vec<String> {
     let (name, namespace) = (object::OPERATOR, &settings.namespace);
     let mut names = vec![

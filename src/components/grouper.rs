@@ -1,13 +1,13 @@
-//! Pods to pod groups. Every pod of our scheduler belongs to a group, which its owners decide; the scheduler is told at once, and
-//! the PodGroup object is written beside, off the critical path.
+//! Assigns pods to pod groups. The owners of a pod decide its group. The grouper sends the group to the scheduler at once, and writes the
+//! PodGroup object later, off the critical path.
 //!
-//! - `grouping` (shared with admission) reads who owns a pod and says what group that makes; `merge` says what becomes of a group
-//!   that exists;
-//! - namespaces take turns, pod by pod (`fair`), so that a tenant whose pods change without end, or take long, delays its own;
-//! - `grouped_pods` remembers what was found, `writer` writes: PodGroups shortly after, and the annotation of pods that still wait then
-//!   (a pod that is bound at once gets it with its binding).
+//! - `grouping` (shared with admission) reads the owners of a pod and computes its group; `merge` combines that with an existing
+//!   PodGroup;
+//! - namespaces take turns, pod by pod (`fair`), so that a tenant with many changes or slow owner reads delays only its own pods;
+//! - `grouped_pods` holds the groups of pods; `writer` writes PodGroups shortly after, and the annotation of pods that are still pending
+//!   then (a pod that is bound at once gets it with its Binding).
 //!
-//! What is absent: groups made by others. Pods annotated `kai.scheduler/skip-podgrouper`, and ownerless pods that name a group
+//! Absent: pod groups created by other clients. Pods annotated `kai.scheduler/skip-podgrouper`, and ownerless pods that name a group
 //! of their own, are left alone.
 
 mod grouped_pods;
@@ -46,11 +46,11 @@ const RETRY: Backoff = Backoff {
     first: Duration::from_secs(1),
     longest: Duration::from_secs(60),
 };
-/// Wait before the pods of a deleted pod group are grouped again: whoever deleted it usually deletes them, too.
+/// Wait before the pods of a deleted pod group are grouped again: usually they are deleted with it.
 const AFTER_DELETION: Duration = Duration::from_secs(1);
-/// A pod whose group was looked for is not looked at again before, whatever changes about it.
+/// Minimum time between two groupings of one pod.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Messages taken in, and pods grouped, before it is looked what else there is to do.
+/// Messages received, or pods grouped, before the loop checks its other events.
 const MESSAGES_AT_ONCE: usize = 1_024;
 const PODS_AT_ONCE: usize = 16;
 
@@ -65,7 +65,7 @@ pub async fn run(
     bus: Bus,
 ) -> Result<(), Error> {
     let mut leading = context.leading.clone();
-    // With KAI's full trail, bindings wait until pod groups are there.
+    // With KAI's full trail, Bindings wait until the PodGroups exist.
     let mut slots = if context.settings.sharing.always_bind_requests {
         WriteSlots::of_patience(&context.background, Duration::ZERO)
     } else {
@@ -110,7 +110,7 @@ fn joined<T>(task: &'static str, ended: Result<T, tokio::task::JoinError>) -> Re
 struct Walked {
     pod: Member,
     version: u64,
-    /// What was found; the text of the panic, if finding it panicked.
+    /// The result, or the message if the walk panicked.
     found: Result<Result<Found, Failed>, String>,
 }
 
@@ -121,17 +121,17 @@ struct Grouper {
     owners: Arc<Owners>,
     grouped_pods: GroupedPods,
     writer: PodGroupWriter,
-    /// Pods to be grouped.
+    /// Pods to group.
     queue: Fair<Member>,
     /// Pods whose owners are being read.
     walking: HashSet<Member>,
     walks: JoinSet<Walked>,
     outbox: VecDeque<Grouping>,
-    /// Pod groups that may stay unwritten, of which podgroups is to be told.
+    /// Pod groups that may stay unwritten, to be sent to the podgroups component.
     unwritten: Vec<Arc<PodGroup>>,
-    /// Pods that could not be grouped, of which podgroups knows.
+    /// Pods without a group that were reported to the podgroups component.
     with_obstacle: HashSet<Arc<str>>,
-    /// What it is still to be told.
+    /// Messages for it that are not sent yet.
     obstacles: Vec<Obstacle>,
     missing: Vec<Kind>,
 }
@@ -168,7 +168,7 @@ impl Grouper {
             }
             ToGrouper::Times(times) => self.writer.times(times),
             ToGrouper::Waiting(groups) => self.waiting(&groups),
-            // Whoever asked may have gone.
+            // The requester may have stopped waiting.
             ToGrouper::Unwritten(reply) => drop(reply.try_send(self.writer.unwritten(&self.grouped_pods))),
         }
     }
@@ -200,7 +200,7 @@ impl Grouper {
         }
     }
 
-    /// A namespace whose labels have changed may have come to those whose pods are ours to group.
+    /// After a change of its labels a namespace may be one whose pods are grouped.
     fn namespace(&mut self, namespace: &Namespace) {
         if self.context.settings.namespace_labels.is_empty() || !self.missing.is_empty() {
             return;
@@ -212,7 +212,7 @@ impl Grouper {
             .for_each(|pod| self.queue.push(pod));
     }
 
-    /// The pods of these groups will wait for a while: others should see the group, and which pods belong to it.
+    /// The pods of these groups stay pending: the PodGroup and the pods' annotations are written without waiting for a bind.
     fn waiting(&mut self, groups: &[GroupKey]) {
         for group in groups {
             self.writer.waits(group);
@@ -220,7 +220,7 @@ impl Grouper {
         }
     }
 
-    /// Nothing is grouped before everything that grouping looks at has been listed.
+    /// Whether all kinds that grouping reads have been listed; nothing is grouped before.
     fn synced(&mut self, kind: Kind) {
         let before = self.missing.len();
         self.missing.retain(|missing| *missing != kind);
@@ -247,7 +247,7 @@ impl Grouper {
         }
     }
 
-    /// Groups some of the pods that are to be grouped, each namespace in its turn, once the scheduler has been told of those before.
+    /// Groups some of the queued pods, each namespace in turn, after the earlier results were sent to the scheduler.
     fn group_some(&mut self) {
         while let Some(grouping) = self.outbox.pop_front() {
             if let Err(grouping) = self.bus.schedulers.try_send(grouping) {
@@ -268,7 +268,7 @@ impl Grouper {
         shown.filter(|shown| shown.metadata.uid.as_deref() == Some(&*pod.uid))
     }
 
-    /// Finding the group of a pod panicked. The pod has none until it changes.
+    /// Records that grouping a pod panicked. It has no group until it changes.
     fn left_out(&mut self, pod: &Member, panic: &str) {
         let entry = self.grouped_pods.get(&pod.uid);
         if let Some(pod) = entry.and_then(|entry| self.shown(&entry.pod)) {
@@ -280,7 +280,7 @@ impl Grouper {
         }
     }
 
-    /// A pod has no group, and why.
+    /// Reports why a pod has no group.
     fn report_obstacle(&mut self, pod: PodRef, reason: &'static str, message: String) {
         self.with_obstacle.insert(Arc::clone(&pod.uid));
         self.obstacles.push(Obstacle {
@@ -291,7 +291,7 @@ impl Grouper {
         });
     }
 
-    /// What was said of a pod without a group no longer holds.
+    /// Withdraws the report about a pod without a group.
     fn clear_obstacle(&mut self, pod: &Pod) {
         let pod = pods::pod_ref(pod);
         if self.with_obstacle.remove(&pod.uid) {
@@ -304,7 +304,7 @@ impl Grouper {
         }
     }
 
-    /// A pod is kept from being grouped by an annotation of its own or of an owner. That is fine if it names a group.
+    /// An annotation of a pod or an owner excludes the pod from grouping. It is reported unless the pod names a group.
     fn report_skipped(&mut self, pod: &Pod) {
         if pods::annotated_group(pod).is_some() {
             return self.clear_obstacle(pod);
@@ -325,7 +325,7 @@ impl Grouper {
         deliver(&self.bus.podgroups, ToPodGroups::Obstacles(obstacles)).await
     }
 
-    /// Finds the group of a pod anew. While its owners are read, they are not read once more: the end of that is looked at.
+    /// Starts grouping a pod again. While a walk of its owners runs, no second one starts.
     fn group(&mut self, member: &Member) {
         let Some(entry) = self.grouped_pods.get_mut(&member.uid) else {
             return;
@@ -388,7 +388,7 @@ impl Grouper {
         is_addressed(pod, labels, &self.context.settings)
     }
 
-    /// A bound pod whose group exists is not grouped when it is first seen, so that a restart amid many running pods reads no owners.
+    /// A bound pod whose PodGroup exists is not grouped when it is first seen, so that a restart with many running pods reads no owners.
     fn settled(&self, pod: &Pod) -> Option<GroupKey> {
         let key = pods::annotated_group(pod)?;
         let group = self.stores.pod_groups.get(key.namespace(), key.name())?;
@@ -419,11 +419,11 @@ impl Grouper {
         }
     }
 
-    /// Tells the scheduler, and leaves the writing to the writer.
+    /// Sends a pod's group to the scheduler, and queues the writes.
     fn grouped(&mut self, member: &Member, pod: &Pod, mut grouped: Grouped) {
         let key = pods::group_key(&grouped.group.metadata);
         self.clear_obstacle(pod);
-        // A bound pod stays where it was bound, whatever has become of its labels and owners.
+        // A bound pod keeps the group with which it was bound, even if its labels or owners change.
         if pods::is_bound(pod)
             && let Some(entry) = self.grouped_pods.get(&member.uid)
             && let Some(group) = &entry.group
@@ -451,7 +451,7 @@ impl Grouper {
         });
     }
 
-    /// Says so on the pod, and tries again later, unless the pod is going away anyway.
+    /// Reports a failure on the pod and tries again later, unless the pod is being deleted.
     fn failed(&mut self, uid: &str, reason: &str) {
         let Some(entry) = self.grouped_pods.get_mut(uid) else {
             return;
@@ -477,7 +477,7 @@ impl Grouper {
         });
     }
 
-    /// A pod names our scheduler and lacks the labels of pods that are scheduled, or its namespace does. One that is in a group all the same is
+    /// A pod names our scheduler, but it or its namespace lacks the labels that the configuration requires. If it names a group it is
     /// scheduled with it.
     fn not_monitored(&mut self, pod: &Pod) {
         if pods::is_bound(pod) || pods::annotated_group(pod).is_some_and(|key| self.group_exists(&key)) {
@@ -504,7 +504,7 @@ impl Grouper {
         self.stores.pod_groups.contains(key.namespace(), key.name())
     }
 
-    /// Groups the pods anew whose time has come.
+    /// Groups the pods whose retry is due.
     fn retry(&mut self) {
         let due = self.grouped_pods.due(Instant::now());
         due.into_iter().for_each(|pod| self.queue.push(pod));

@@ -1,4 +1,4 @@
-//! What a cycle does, in the policy's order.
+//! The actions of a cycle, run in the policy's order, and the parts that they share.
 
 pub mod allocate;
 pub mod budgets;

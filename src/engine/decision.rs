@@ -1,4 +1,4 @@
-//! What the engine decides in one cycle: plain data, names and uids, nothing to look up.
+//! The decisions of one cycle, as plain data with names and uids.
 
 mod verdict;
 
@@ -20,22 +20,22 @@ pub struct Decisions {
     pub bind: Vec<Bind>,
     /// Pods to delete.
     pub evict: Vec<Eviction>,
-    /// Pods that have a place as soon as what is leaving it has left. Assumed for this cycle only.
+    /// Pipelined pods: planned for nodes where releasing pods must terminate first. Assumed for this cycle only.
     pub pipeline: Vec<Pipeline>,
-    /// Pod groups with pending pods that found no place, and why. A group is listed again only when its report changed.
+    /// Pod groups with pending pods that fit nowhere, and why. A group is listed again only when its report changed.
     pub unschedulable: Vec<GroupReport>,
-    /// Pod groups that have nothing pending any more: what `unschedulable` said about them is over.
+    /// Pod groups without pending pods: their last report in `unschedulable` no longer holds.
     pub cleared: Vec<GroupKey>,
     /// Pods that wait and name a sub-group which their pod group does not have, each reported once; and those that no longer do.
     pub unknown_sub_groups: Vec<UnknownSubGroup>,
-    /// Timestamps on pod groups to write down.
+    /// Timestamps of pod groups to write.
     pub times: Vec<GroupTimes>,
-    /// What the cycle cost, in counted steps.
+    /// The counted steps of the cycle.
     pub work: Work,
 }
 
 impl Decisions {
-    /// Nothing decided, nothing to tell.
+    /// Whether there is nothing to execute and nothing to report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bind.is_empty()
@@ -48,16 +48,16 @@ impl Decisions {
     }
 }
 
-/// A pod that cannot be placed because it names a sub-group that is not there. Nothing else of its pod group is affected.
+/// A pod that cannot be placed because it names a sub-group that does not exist. Other pods of its pod group are not affected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnknownSubGroup {
     /// The pod that names the sub-group.
     pub pod: PodRef,
-    /// The message for its owner; `None`: the last one no longer holds.
+    /// The message for the pod; `None`: the last one no longer holds.
     pub message: Option<String>,
 }
 
-/// A pod gets a node.
+/// The decision to bind a pod to a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bind {
     /// The pod that is to run.
@@ -66,7 +66,7 @@ pub struct Bind {
     pub group: GroupKey,
     /// The node on which it is to run.
     pub node: Name,
-    /// How its GPUs are given. `Regular` also for pods without GPUs; shared GPUs are `Fraction`, also when asked for by memory.
+    /// The kind of its GPU allocation. `Regular` also for pods without GPUs; shared GPUs are `Fraction`, also when requested by memory.
     pub received: GpuKind,
     /// Number of GPU devices.
     pub gpu_count: i64,
@@ -76,16 +76,16 @@ pub struct Bind {
     pub gpu_groups: Vec<Name>,
     /// NUMA zones that the kubelet is expected to use, with milli-cores and whole units of all else.
     pub zones: Vec<(Name, Vec<(Name, i64)>)>,
-    /// What its claims without a volume get.
+    /// The volumes promised to its unbound claims.
     pub volumes: Vec<Promise>,
-    /// What the pod's claims are given, or have already.
+    /// The allocations of the pod's claims, new or existing.
     pub claims: Vec<ClaimGrant>,
 }
 
-/// What a claim of a pod is given.
+/// The allocation of one claim of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimGrant {
-    /// What the pod calls the claim; `None` = the one to be made for its extended resources.
+    /// The claim's name in the pod spec; `None` = the claim to create for its extended resources.
     pub reference: Option<Name>,
     /// The key of the claim.
     pub claim: Name,
@@ -93,10 +93,10 @@ pub struct ClaimGrant {
     pub allocation: AllocationInput,
 }
 
-/// A pod must leave.
+/// The decision to evict a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Eviction {
-    /// The pod that is to be evicted.
+    /// The evicted pod.
     pub pod: PodRef,
     /// Its pod group.
     pub group: GroupKey,
@@ -104,7 +104,7 @@ pub struct Eviction {
     pub action: ActionKind,
     /// The pod group that gets its place; `None` for stale pod groups.
     pub for_group: Option<GroupKey>,
-    /// The reason; [`Eviction::message`] says it for the event and the pod's condition.
+    /// The cause. [`Eviction::message`] is its text in the event and the pod's condition.
     pub why: EvictionCause,
     /// Disruption budgets, by name, that do not allow it.
     pub exceeds: Vec<Name>,
@@ -113,13 +113,13 @@ pub struct Eviction {
 /// Why a pod is evicted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EvictionCause {
-    /// A workload of higher priority needs its place.
+    /// A pod group of higher priority needs its resources.
     Preempted,
-    /// It is moved, so that another fits.
+    /// Consolidation moves it to another node.
     Moved,
-    /// A queue takes back what it may have; the two queues, where they are known.
+    /// Another queue reclaims its fair share; the figures of the two queues, where known.
     Reclaimed(Option<Arc<Sides>>),
-    /// Its pod group lacks pods.
+    /// Its pod group is below its minimum.
     Broken {
         /// Pods that its pod set needs.
         min: usize,
@@ -128,12 +128,12 @@ pub enum EvictionCause {
     },
 }
 
-/// Two queues between which something changes hands.
+/// The two queues of a reclaim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sides {
-    /// The one that loses.
+    /// The queue that loses.
     pub theirs: Side,
-    /// The one that wins.
+    /// The queue that gains.
     pub ours: Side,
 }
 
@@ -142,30 +142,30 @@ pub struct Sides {
 pub struct Side {
     /// Its name in messages.
     pub queue: Name,
-    /// What it holds.
+    /// The allocated amounts.
     pub used: [i64; 3],
-    /// What it deserves.
+    /// The quota.
     pub quota: [Option<i64>; 3],
-    /// What it may hold, by its fair share.
+    /// The fair share.
     pub fair: [i64; 3],
     /// The priority among its siblings.
     pub priority: i64,
 }
 
-/// A pod waits for a place that is being vacated.
+/// The plan for a pod to run on a node where releasing pods must terminate first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
     /// The pod that waits.
     pub pod: PodRef,
     /// Its pod group.
     pub group: GroupKey,
-    /// The node on which its place becomes free.
+    /// The node.
     pub node: Name,
     /// For shared GPUs: the group of each device.
     pub gpu_groups: Vec<Name>,
 }
 
-/// A pod group that waits, in the report on their order.
+/// A pending pod group in the report about scheduling order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingGroup {
     /// The group.
@@ -181,13 +181,13 @@ pub struct WaitingGroup {
 pub struct GroupReport {
     /// The pod group that waits.
     pub group: GroupKey,
-    /// Too few pods exist for it to start; nothing was tried, and only an event says so.
+    /// Too few pods exist for it to start: it was not tried, and only an event is written.
     pub not_ready: bool,
-    /// Some of its pods have a place already: no condition is written on the group, only the event.
+    /// Some of its pods have a node already: only the event is written, no condition.
     pub partly_runs: bool,
     /// Each reason found, in order.
     pub reasons: Vec<Reason>,
-    /// What the pod group waits for, for people; [`GroupReport::text`] and [`GroupReport::pod_texts`] are what conditions and events say.
+    /// The verdict. The texts of conditions and events are [`GroupReport::text`] and [`GroupReport::pod_texts`].
     pub verdict: Verdict,
     /// All reasons in one text, in KAI's words.
     pub message: String,
@@ -198,7 +198,7 @@ pub struct GroupReport {
 /// One reason, with its text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reason {
-    /// What kind.
+    /// The kind.
     pub code: ReasonCode,
     /// The text.
     pub message: String,
@@ -206,21 +206,21 @@ pub struct Reason {
     pub detail: Detail,
 }
 
-/// The level at which a pod group is held up, and the figures there.
+/// What blocks a pod group (queue, nodes or domain), with figures.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Detail {
-    /// The text says it all.
+    /// No figures beside the text.
     Text,
     /// A queue's limit or quota.
     Queue(Box<QueueFigures>),
-    /// The nodes: a pod fits on none.
+    /// A pod fits on no node.
     Nodes(Box<NodeFigures>),
     /// A domain of a topology has too little room.
     Domain(Box<DomainFigures>),
 }
 
 impl Detail {
-    /// The queue, where that is the level.
+    /// The queue's figures, if a queue blocks it.
     #[must_use]
     pub fn queue(&self) -> Option<&QueueFigures> {
         match self {
@@ -230,66 +230,66 @@ impl Detail {
     }
 }
 
-/// The nodes' side of a refusal.
+/// Figures of a pod that fits on no node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeFigures {
     /// The first pod that fitted nowhere.
     pub pod: PodRef,
-    /// The sub-group that this pod is in.
+    /// The pod's sub-group.
     pub sub_group: Name,
-    /// Pods of the sub-group that found a place before.
+    /// Pods of the sub-group that were placed before it.
     pub placed: usize,
     /// Pods that the sub-group needs.
     pub required: usize,
-    /// What is wrong on all nodes alike, if anything is.
+    /// The reason that holds for all nodes, if there is one.
     pub headline: Option<String>,
-    /// Why nodes refuse the pod, and how many do for that reason; a node may have several.
+    /// Reasons why nodes refuse the pod, each with the number of nodes; a node may count for several.
     pub refusals: Vec<(String, usize)>,
 }
 
-/// A topology domain's side of a refusal.
+/// Figures of a topology domain that is too small.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DomainFigures {
     /// The domain: the labels' values from the widest level on.
     pub domain: Name,
     /// Pods that are to be in it together.
     pub required: usize,
-    /// Pods that it has room for, where they could be counted.
+    /// Pods that fit in it, where they could be counted.
     pub slots: Option<i64>,
-    /// What it has too little of.
+    /// Insufficient resources.
     pub short: Vec<Shortage>,
 }
 
-/// Too little of a resource. Cpu in milli-cores, memory in bytes, GPUs in millionths, others as they are.
+/// An insufficient resource. Cpu in milli-cores, memory in bytes, GPUs in millionths, others as they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shortage {
     /// The name of the resource.
     pub resource: Name,
-    /// What is asked for.
+    /// The requested amount.
     pub asked: i64,
-    /// What is free.
+    /// The free amount.
     pub free: i64,
 }
 
-/// Kinds of reasons. [`ReasonCode::as_str`] gives the word in a pod group's condition.
+/// Kinds of reasons. [`ReasonCode::as_str`] is the reason in a pod group's condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReasonCode {
-    /// A non-preemptible workload would pass a queue's quota.
+    /// A non-preemptible pod group would exceed a queue's quota.
     NonPreemptibleOverQuota,
-    /// A queue's limit would be passed.
+    /// The pod group would exceed a queue's limit.
     OverLimit,
-    /// The queue is not there.
+    /// The queue does not exist.
     QueueDoesNotExist,
     /// Pods fit on no node.
     PodSchedulingErrors,
-    /// The workload may not evict others yet.
+    /// The preemption delay of the pod group has not elapsed.
     PreemptionDelayNotElapsed,
-    /// No topology domain has room.
+    /// No topology domain has enough free resources.
     NotEnoughResources,
 }
 
 impl ReasonCode {
-    /// The word, as KAI writes it.
+    /// The reason as KAI writes it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -303,53 +303,53 @@ impl ReasonCode {
     }
 }
 
-/// What a queue holds, and what its share is.
+/// A queue's allocation and shares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueStanding {
     /// The queue's name.
     pub queue: Name,
-    /// What its workloads hold.
+    /// The allocated amounts.
     pub allocated: [i64; 3],
-    /// Its fair share at present.
+    /// The fair share.
     pub fair: [i64; 3],
-    /// What it deserves.
+    /// The quota.
     pub quota: Figures,
-    /// The most that it may hold.
+    /// The limit.
     pub limit: Figures,
-    /// What it used over time, in billionths of the cluster.
+    /// The usage over the window of time, in billionths of the cluster.
     pub usage: [i64; 3],
 }
 
 /// Amounts of the three shared resources: milli-cores, bytes, millionths of a GPU. `None` = unlimited.
 pub type Figures = [Option<i64>; 3];
 
-/// A queue's side of a refusal.
+/// Figures of a queue whose limit or quota blocks a pod group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueFigures {
     /// The queue's name.
     pub name: Name,
-    /// What all its workloads ask for.
+    /// Requested by all its pods.
     pub requested: Figures,
-    /// What it deserves by its quota.
+    /// The quota.
     pub deserved: Figures,
-    /// What its workloads hold.
+    /// Allocated to its pods.
     pub allocated: Figures,
-    /// What its non-preemptible workloads hold.
+    /// Allocated to its non-preemptible pods.
     pub allocated_non_preemptible: Figures,
-    /// The most that it may hold.
+    /// The limit.
     pub limit: Figures,
-    /// What the pod group asks for.
+    /// Requested by the pod group.
     pub group_requested: Figures,
-    /// The same if the pod group is non-preemptible, else zeros.
+    /// `group_requested` if the pod group is non-preemptible, else zeros.
     pub group_requested_non_preemptible: Figures,
 }
 
-/// Timestamps of a pod group after a cycle; written as annotations if they differ from what is there.
+/// Timestamps of a pod group after a cycle; written as annotations where these differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupTimes {
     /// The pod group that they belong to.
     pub group: GroupKey,
-    /// Since when its pod group is broken.
+    /// Since when it is stale.
     pub stale_since: Option<Time>,
     /// When it last began to run.
     pub last_start: Option<Time>,
@@ -357,7 +357,7 @@ pub struct GroupTimes {
     pub last_eviction: Option<Time>,
 }
 
-/// Counted steps of a cycle: bounds and tests look at these, never at a clock.
+/// Counted steps of a cycle. Limits and tests use these, never a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Pod groups tried.
@@ -368,12 +368,12 @@ pub struct Work {
     pub candidates_simulated: u64,
     /// Candidate victim sets that had failed before.
     pub candidates_repeated: u64,
-    /// Candidate victim sets that gave the places, but may not be taken.
+    /// Candidate victim sets with which the pods fitted, but that are not acceptable.
     pub candidates_refused: u64,
 }
 
 impl Work {
-    /// What was done since `before`.
+    /// The difference to `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Why not: reasons as data, and KAI's words for them.
+//! Why pod groups wait and pods are evicted: reasons as data, and KAI's messages for them.
 
 pub mod domains;
 pub mod eviction;

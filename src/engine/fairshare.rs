@@ -1,4 +1,4 @@
-//! What queues may have: division of the cluster over the queue tree, the order of queues and pod groups, limits and quotas.
+//! Fair shares and the order of queues: division of the cluster over the queue tree, the order of queues and pod groups, limits and quotas.
 
 pub mod divide;
 pub mod min_runtime;
@@ -23,7 +23,7 @@ pub fn largest_gpu(model: &Model) -> Option<i64> {
     model.gpu_memory().map(|(_, most)| most)
 }
 
-/// Sum of what pending pods request; requests by GPU memory are divided by `divisor`.
+/// Sum of the requests of pending pods; requests by GPU memory are divided by `divisor`.
 pub fn wanted(model: &Model, pods: &[super::model::ids::PodId], divisor: Option<i64>) -> Shared {
     let mut sum = [0; 3];
     let mut memory = 0;

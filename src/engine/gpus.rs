@@ -1,7 +1,7 @@
-//! The GPUs of all nodes, by whether they are in use, free, or free beside others that are in use. Kept by difference: only nodes whose use has
-//! changed are looked at again.
+//! The GPUs of all nodes by state: used, free, fragmented or unavailable. Updated incrementally: only nodes whose usage changed are counted
+//! again.
 //!
-//! GPUs are those that device plugins offer: whole ones, shared ones, and slices of MIG. Devices of resource claims are left out.
+//! Counts GPUs of device plugins: whole ones, shared ones, and MIG slices. Devices of resource claims are not counted.
 
 use super::input::GPU;
 use super::model::Model;
@@ -15,18 +15,18 @@ use super::model::resources::{GPUS, PODS, Resources, mig_slices};
 pub struct GpuStates {
     /// Pods use them.
     pub used: i64,
-    /// Free, on nodes of which no GPU is in use.
+    /// Free, on nodes without GPUs in use.
     pub free: i64,
-    /// Free, but on nodes of which others are in use, or only a part of a GPU.
+    /// Free, but on nodes with GPUs in use, or as a part of a GPU.
     pub fragmented: i64,
-    /// Free, on nodes that take no pods: cordoned or not ready.
+    /// Free, on nodes that are cordoned or not ready.
     pub unavailable: i64,
     /// The most whole GPUs that a pod could get on this node. Not one of the states.
     pub whole: i64,
 }
 
 impl GpuStates {
-    /// Adds another's states, or takes them away.
+    /// Adds (`sign` 1) or subtracts (-1) another's states.
     fn add(&mut self, other: &Self, sign: i64) {
         self.used += sign * other.used;
         self.free += sign * other.free;
@@ -64,7 +64,7 @@ impl GpuStates {
     }
 }
 
-/// The states of all nodes, and what they were made of.
+/// The states of all nodes, with the epochs at which they were counted.
 #[derive(Debug, Default)]
 pub struct GpuTally {
     specs: Seen,
@@ -74,7 +74,7 @@ pub struct GpuTally {
 }
 
 impl GpuTally {
-    /// The states as they are now; `whole` is that of the node with most.
+    /// The current sum; `whole` is the maximum over nodes.
     pub fn update(&mut self, model: &Model) -> GpuStates {
         let (epochs, nodes) = (model.epochs(), model.nodes());
         let anew = self.specs.catch_up(epochs.of(Change::NodeSpecs));

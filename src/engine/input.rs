@@ -1,7 +1,7 @@
 //! The engine's input: plain data about nodes, queues, pod groups and pods, one event per change.
 //!
 //! No Kubernetes types, no strings left to parse except names. Amounts are exact integers in the units that each field states. An event about
-//! an object replaces all that was known about it. Events may come in any order: a pod before its node, a group before its queue.
+//! an object replaces the previous one. Events may come in any order: a pod before its node, a group before its queue.
 
 pub mod devices;
 mod numa;
@@ -126,7 +126,7 @@ pub enum Event {
     Claim(Box<ClaimInput>),
     /// A claim for devices is gone.
     ClaimGone(Name),
-    /// Historical usage per queue: (queue, cpu, memory, gpu) as parts per billion of the cluster. Replaces what was known.
+    /// Historical usage per queue: (queue, cpu, memory, gpu) as parts per billion of the cluster. Replaces the previous event.
     Usage(Vec<(Name, [i64; 3])>),
 }
 
@@ -281,7 +281,7 @@ pub struct Amounts {
     pub other: Vec<(Name, i64)>,
 }
 
-/// What a taint or toleration does.
+/// The effect of a taint or toleration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaintEffect {
     /// Pods without a toleration are not scheduled.
@@ -299,7 +299,7 @@ pub struct Taint {
     pub key: Name,
     /// Its value, possibly empty.
     pub value: Name,
-    /// What it does.
+    /// Its effect.
     pub effect: TaintEffect,
 }
 
@@ -340,7 +340,7 @@ pub struct NodeRequirement {
     pub key: Name,
     /// How to compare.
     pub op: SelectorOp,
-    /// What to compare with.
+    /// The values to compare with.
     pub values: Vec<Name>,
 }
 
@@ -372,7 +372,7 @@ pub struct QueueInput {
     pub memory: Share,
     /// Millionths of a GPU.
     pub gpu: Share,
-    /// Of which resources (cpu, memory, GPUs) it states no limit, which then is 0.
+    /// Resources (cpu, memory, GPUs) without a limit in its spec: the limit is 0 then.
     pub limits_unset: [bool; 3],
     /// Minimum run time before preemption, if the queue sets one.
     pub preempt_min_runtime: Option<Millis>,
@@ -413,7 +413,7 @@ pub struct GroupInput {
     pub backed_off: bool,
     /// Why its pods may not be placed, as a message: it is not tried while this is set. Running pods stay.
     pub refused: Option<Name>,
-    /// Who holds it: it is not tried while this is set, and its pending pods count as no demand of its queue. Running pods stay.
+    /// Its hold: it is not tried while this is set, and its pending pods count as no demand of its queue. Running pods stay.
     pub held: Option<Box<Hold>>,
     /// `spec.preemptionDelay`.
     pub preemption_delay: Option<Millis>,
@@ -454,7 +454,7 @@ impl GroupInput {
 pub struct Hold {
     /// The queue that is held, its own or one above it; `None`: the pod group itself.
     pub queue: Option<Name>,
-    /// Why, as whoever holds it says.
+    /// The reason given in the annotation.
     pub reason: Option<Name>,
 }
 

@@ -165,7 +165,7 @@ impl Model {
         self.pod_groups.id(group)
     }
 
-    /// See [`Engine::setbacks`](crate::engine::Engine::setbacks).
+    /// See [`Engine::retries`](crate::engine::Engine::retries).
     #[must_use]
     pub fn setbacks(&self) -> Vec<Event> {
         let pods = self.retry_at.iter().map(|(at, id)| Event::Unbound {
@@ -497,7 +497,7 @@ impl Model {
             return;
         }
         let status = pod.state.status;
-        // What nobody lets start is no demand: a hold raises no fair share.
+        // A pod group on hold is no demand: it must not raise its queue's fair share.
         let (held, memory) = if status.active_allocated() {
             (Some(self.accepted(id)), 0)
         } else if status == Status::Pending && input.held.is_none() {

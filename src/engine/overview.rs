@@ -1,6 +1,6 @@
-//! What is shown of the scheduler: plain copies of queues, nodes and pod groups, page by page, so that a look at a large cluster holds no cycle up for long.
+//! Read-only copies of queues, nodes and pod groups for the HTTP API, page by page, so that reading a large cluster does not block cycles for long.
 //!
-//! Decides nothing. What fair shares and reports say is as of the last cycle; the verdict on a single pod group is found anew.
+//! Fair shares and reports are those of the last cycle; the verdict on a single pod group is current.
 
 use super::Engine;
 use super::decision::{Cause, Figures, GroupReport};
@@ -13,15 +13,15 @@ use super::model::pod::{Pod, Status};
 use super::model::pod_group::{PodGroup, PodSet};
 use super::model::resources::{CPU, GPUS, MEMORY, Shared};
 
-/// Things that are looked at before a page ends: nodes or pod groups, and their pods.
+/// Items per page: nodes or pod groups, and their pods.
 const PAGE: usize = 2_048;
 
-/// Some of the things that there are, and where the next page begins.
+/// A page of items, and the start of the next one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page<T> {
-    /// The things.
+    /// The items.
     pub seen: Vec<T>,
-    /// Where to go on; `None` at the end.
+    /// The start of the next page; `None` at the end.
     pub next: Option<usize>,
 }
 
@@ -34,27 +34,27 @@ pub struct QueueSeen {
     pub display: Name,
     /// The queue that it names as its parent.
     pub parent: Option<Name>,
-    /// It belongs to the tree: it and all above it exist, and it is not below itself.
+    /// It is in the tree: it and all queues above it exist, without a cycle.
     pub valid: bool,
-    /// Among its siblings.
+    /// Its priority among its siblings.
     pub priority: i64,
-    /// What it deserves.
+    /// Its quotas.
     pub quota: Figures,
-    /// The most that it may hold.
+    /// Its limits.
     pub limit: Figures,
     /// Weights, in millionths.
     pub weight: Shared,
     /// Its fair share.
     pub fair: Shared,
-    /// What its pods hold.
+    /// Allocated to its pods.
     pub allocated: Shared,
     /// The part of non-preemptible pod groups.
     pub non_preemptible: Shared,
-    /// What its pods hold or wait for.
+    /// Requested by its pods, allocated or pending.
     pub wanted: Shared,
-    /// What it used over time, in billionths of the cluster.
+    /// Its usage over the window of time, in billionths of the cluster.
     pub usage: Shared,
-    /// When its schedule has it go by other quotas.
+    /// When another entry of its quota schedule comes into force.
     pub schedule_until: Option<Time>,
 }
 
@@ -63,21 +63,21 @@ pub struct QueueSeen {
 pub struct NodeSeen {
     /// Its name.
     pub name: Name,
-    /// Its kubelet is well.
+    /// It is ready by its conditions.
     pub ready: bool,
-    /// It takes no new pods.
+    /// It is cordoned.
     pub cordoned: bool,
-    /// What pods may use: cpu, memory, GPUs.
+    /// Allocatable cpu, memory, GPUs.
     pub total: Shared,
-    /// What of it is free now.
+    /// The free amounts now.
     pub free: Shared,
-    /// What of it is free once who leaves has left and who is planned is there.
+    /// The free amounts once releasing pods have gone and pipelined ones run.
     pub free_later: Shared,
     /// Pods on it.
     pub pods: usize,
     /// MiB of each GPU.
     pub gpu_memory: Option<i64>,
-    /// GPUs that pods share: the group, and how much is in use in millionths.
+    /// Shared GPUs: the group, and the used portion in millionths.
     pub shared: Vec<(Name, i64)>,
     /// Pods that use GPUs.
     pub users: Vec<UserSeen>,
@@ -90,13 +90,13 @@ pub struct UserSeen {
     pub pod: PodRef,
     /// Its pod group.
     pub group: Option<GroupKey>,
-    /// The queue of that.
+    /// The queue of its pod group.
     pub queue: Option<Name>,
     /// Millionths of GPUs; of each device if they are shared.
     pub gpus: i64,
     /// Positions in the node's shared GPUs; empty if it uses whole ones.
     pub shared: Vec<usize>,
-    /// It leaves.
+    /// It is releasing.
     pub leaving: bool,
 }
 
@@ -109,7 +109,7 @@ pub struct GroupSeen {
     pub queue: Name,
     /// Its priority.
     pub priority: i64,
-    /// It may be a victim.
+    /// It is preemptible.
     pub preemptible: bool,
     /// Creation time.
     pub created: Time,
@@ -117,28 +117,28 @@ pub struct GroupSeen {
     pub started: Option<Time>,
     /// Its pods.
     pub pods: PodsSeen,
-    /// What its pods that can run ask for together.
+    /// The sum of the requests of its pods that can still run.
     pub requested: Shared,
-    /// Who holds it.
+    /// Its hold.
     pub held: Option<Hold>,
     /// Why it waits: the kind of cause, and a sentence.
     pub verdict: Option<(Cause, String)>,
 }
 
-/// The pods of a pod group, by what they do.
+/// The pods of a pod group by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodsSeen {
-    /// Pods that must run together.
+    /// The minimum of pods.
     pub min: usize,
-    /// Pods that run or can.
+    /// Pods that run or can still run.
     pub alive: usize,
-    /// Pods that hold a place.
+    /// Pods with a node.
     pub placed: usize,
-    /// Pods that wait for one.
+    /// Pending pods without scheduling gates.
     pub waiting: usize,
-    /// Pods that wait for their gates.
+    /// Pods with scheduling gates.
     pub gated: usize,
-    /// Pods that leave.
+    /// Releasing pods.
     pub leaving: usize,
     /// Pods that have ended.
     pub ended: usize,
@@ -149,7 +149,7 @@ pub struct PodsSeen {
 pub struct GroupDetails {
     /// The pod group.
     pub group: GroupSeen,
-    /// What was last reported, if it waits.
+    /// The last report about it, if it is pending.
     pub report: Option<GroupReport>,
     /// Its pods.
     pub pods: Vec<PodSeen>,
@@ -160,20 +160,20 @@ pub struct GroupDetails {
 pub struct PodSeen {
     /// The pod.
     pub pod: PodRef,
-    /// What it does.
+    /// Its status.
     pub status: Status,
-    /// The part of the pod group that it belongs to; empty if there is only one.
+    /// Its sub-group; empty if the pod group has none.
     pub sub_group: Name,
-    /// Its node, or the one that it is meant for.
+    /// The node that it is on or pipelined to.
     pub node: Option<Name>,
-    /// What it asks for.
+    /// Its request.
     pub requested: Shared,
     /// The groups of the shared GPUs that it uses.
     pub gpu_groups: Vec<Name>,
 }
 
 impl Engine {
-    /// All queues that are known, those too that belong to no tree.
+    /// All known queues, also those outside the tree.
     #[must_use]
     pub fn see_queues(&mut self) -> Vec<QueueSeen> {
         self.model.prepare(&self.policy);
@@ -269,7 +269,7 @@ impl Engine {
         Some(GroupDetails { group, report, pods })
     }
 
-    /// `None` for one of which no event has come, and for those that stand for unknown ones.
+    /// `None` without an event about it, and for placeholders.
     fn see_group(&self, id: PodGroupId, group: &PodGroup) -> Option<GroupSeen> {
         let input = group.input.as_ref().filter(|_| !group.placeholder)?;
         let model = &self.model;
@@ -339,12 +339,12 @@ fn see_pod(model: &Model, group: &PodGroup, id: PodId) -> PodSeen {
     }
 }
 
-/// `None` for one of which no event has come.
+/// `None` without an event about it.
 fn see_node(model: &Model, id: NodeId, node: &Node) -> Option<NodeSeen> {
     let input = node.input.as_ref()?;
     let of = |amounts: &super::model::resources::Resources| [CPU, MEMORY, GPUS].map(|at| amounts.get(at));
     let memory = node.gpu_memory();
-    // Positions change where groups are passed over that are not in use.
+    // Unused groups are skipped, so positions differ from those in the model.
     let used: Vec<usize> = (0..node.groups.len()).filter(|at| node.groups[*at].used()).collect();
     let part = |mib: i64| i64::try_from(i128::from(mib) * i128::from(GPU) / i128::from(memory.max(1))).unwrap_or(GPU);
     let shared = used.iter().map(|at| {
@@ -369,7 +369,7 @@ fn see_node(model: &Model, id: NodeId, node: &Node) -> Option<NodeSeen> {
     })
 }
 
-/// `None` for a pod that uses no GPUs there, and for one that holds a GPU only for those who share it.
+/// `None` for a pod that uses no GPUs there, and for a reservation pod.
 fn see_user(model: &Model, pod: &Pod, node: NodeId, used: &[usize], part: &dyn Fn(i64) -> i64) -> Option<UserSeen> {
     let shape = &model.shapes()[pod.shape];
     if shape.cpu_only || pod.input.reservation {

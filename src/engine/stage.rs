@@ -1,41 +1,41 @@
-//! The stages of a cycle, for an observer that is called after each. The engine has no clock; an observer may have one, and measure what took how long.
+//! The stages of a cycle, for an observer that is called after each. The engine has no clock; the observer can measure the time of each stage.
 
 use super::decision::Work;
 use super::policy::ActionKind;
 
-/// Is called after each stage. Nothing that it does changes what is decided.
+/// Called after each stage. It cannot change decisions.
 pub type Observer<'a> = &'a mut dyn FnMut(Stage);
 
-/// Something that has just been done.
+/// A stage that has just ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The model is up to date.
     Prepared,
-    /// The cluster is divided among the queues.
+    /// Fair shares are computed.
     Divided,
-    /// A pod group got its next places.
+    /// Pods of a pod group were placed.
     Placed(ActionKind),
-    /// A generator of victims, or the complete search, has looked for one pod group.
+    /// One search for victims for one pod group ended.
     Searched {
-        /// For which action.
+        /// The action.
         action: ActionKind,
-        /// Which one.
+        /// The search.
         searcher: Searcher,
-        /// With success.
+        /// Whether it found victims.
         solved: bool,
-        /// What it cost.
+        /// Its counted steps.
         work: Work,
     },
-    /// A pod group was taken up by an action that evicts.
+    /// An evicting action has processed a pod group.
     TakenUp {
-        /// Which action.
+        /// The action.
         action: ActionKind,
-        /// What came of it.
+        /// The result.
         end: SearchEnd,
     },
-    /// An action is through.
+    /// An action ended.
     Ended(ActionKind),
-    /// Reports and decisions are written.
+    /// Reports and decisions are complete.
     Finished,
 }
 
@@ -46,7 +46,7 @@ pub enum Searcher {
     NodeLocalGreedy,
     /// Empties the smallest nodes that suffice, then more.
     MultiNodeGang,
-    /// Looks through all sets of victims.
+    /// Searches all sets of victims.
     Complete,
 }
 
@@ -62,17 +62,17 @@ impl Searcher {
     }
 }
 
-/// What came of a pod group that an action took up.
+/// How an evicting action ended for a pod group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchEnd {
     /// Victims were found.
     Solved,
-    /// There are none that help.
+    /// No victims help.
     Exhausted,
     /// The steps of the cycle were used up.
     OutOfSteps,
     /// No generator is switched on.
     NoGenerator,
-    /// It was certain from the start that none help.
+    /// Checks before the search showed that no victims help.
     NotAttempted,
 }

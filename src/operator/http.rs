@@ -208,7 +208,7 @@ async fn metrics_page(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     (headers, shared.metrics.render()).into_response()
 }
 
-/// Of which shard.
+/// The query of pages about one shard.
 #[derive(Debug, Deserialize)]
 struct Of {
     shard: Option<String>,

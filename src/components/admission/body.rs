@@ -1,5 +1,5 @@
-//! Reads the body of a question within bounds: no longer than a question can be, in time, and no more bytes of all that are being read than there
-//! is room for. The API server sends a body at once; whoever sends it bit by bit, or never its end, must not keep others waiting.
+//! Reads request bodies within limits: on the length of a body, on its time, and on the bytes of all bodies that are being read. The API server
+//! sends a body at once; a client that sends slowly, or never completes a body, must not delay others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::limits;
 
-/// A body that takes longer is given up.
+/// Time limit of a body.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// A body that is read since so long has had its chance: where there is no room, it is given up for one that comes.
+/// After this time a body may be aborted for a new one if memory is short.
 const CHANCE: Duration = Duration::from_millis(250);
 
 /// Why a body was not read: the HTTP status and the sentence.
@@ -38,7 +38,7 @@ pub struct Bodies {
 struct Reading {
     held: usize,
     next: u64,
-    /// In the order in which they began.
+    /// In order of their start.
     readers: BTreeMap<u64, Reader>,
 }
 
@@ -65,7 +65,7 @@ impl Bodies {
     /// Reads the body of a request.
     ///
     /// # Errors
-    /// If it is too long or comes too slowly, or there is no room for it.
+    /// If it is too long or too slow, or memory is short.
     pub async fn read(&self, request: Request) -> Result<Vec<u8>, Refusal> {
         let stated = request.headers().get(header::CONTENT_LENGTH);
         let stated = stated.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -116,8 +116,8 @@ impl Bodies {
 }
 
 impl Reading {
-    /// Makes room for so many bytes more of a reader: the one that has been sending the longest is given up for it if it has had its chance, else
-    /// the one that holds the most, if that is more than the reader then holds. So a short question is answered whoever else sends long ones.
+    /// Frees so many bytes for a reader: aborts the oldest body if it has had its minimum time, else the largest one if it is
+    /// larger than the reader's. So short requests are answered although other clients send long ones.
     fn make_room(&mut self, id: u64, bytes: usize, chance: Duration) -> bool {
         let own = self.readers.get(&id).map_or(0, |reader| reader.held) + bytes;
         while self.held + bytes > limits::WEBHOOK_BODIES_BYTES {
@@ -146,7 +146,7 @@ impl Reading {
     }
 }
 
-/// One body's place among those that are being read; given back when dropped.
+/// The registration of one body; removed on drop.
 struct Place {
     bodies: Bodies,
     id: u64,
@@ -154,7 +154,7 @@ struct Place {
 }
 
 impl Place {
-    /// So many bytes more.
+    /// Reserves so many more bytes.
     fn hold(&self, bytes: usize) -> Result<(), Refusal> {
         let mut reading = self.bodies.lock();
         if !reading.make_room(self.id, bytes, self.bodies.chance) {

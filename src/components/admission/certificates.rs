@@ -1,9 +1,9 @@
-//! The webhooks' certificates: who issues them, when the next one is issued, and which one is served when.
+//! The webhooks' certificates: how they are issued, when the next one is issued, and which one is served when.
 //!
-//! Each pair is a certificate authority of its own and one serving certificate signed by it; the authority's key is thrown
-//! away. A new pair is issued long before the old one expires, and is served only an hour later: by then every API server
-//! has been told to trust both. All of it is a function of what is stored and of the time, so replicas that share the store
-//! change over together without talking. Absent: where pairs are stored, and who may write them.
+//! Each pair is a certificate authority of its own and one serving certificate signed by it; the authority's key is
+//! not kept. A new pair is issued long before the old one expires, and is served only an hour later: by then every API server
+//! trusts both. Everything is a function of the stored pairs and the time, so replicas that share the store change over
+//! together without communication. Absent: where pairs are stored, and who may write them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -51,20 +51,20 @@ impl std::fmt::Debug for Pair {
 }
 
 impl Pair {
-    /// When it is good no more.
+    /// When it expires.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.issued_at + LIFETIME
     }
 
-    /// Whether it is good at that time. One that was issued by a clock far ahead is not good yet.
+    /// Whether it is valid at that time. One issued by a clock far ahead is not valid yet.
     #[must_use]
     fn is_valid(&self, now: Timestamp) -> bool {
         self.issued_at - SKEW <= now && now < self.expires_at()
     }
 }
 
-/// The pairs of a cluster, from the oldest to the newest, and the names they are good for.
+/// The pairs of a cluster, from the oldest to the newest, and the names that they are valid for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pairs {
     /// Host names and addresses.
@@ -73,16 +73,16 @@ pub struct Pairs {
     pub pairs: Vec<Pair>,
 }
 
-/// What is to be done about the stored pairs.
+/// What to do about the stored pairs.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Nothing before then.
+    /// Nothing before this time.
     Keep(Timestamp),
-    /// These are to be stored instead.
+    /// Store these instead.
     Store(Pairs),
 }
 
-/// Why no pair could be made or used.
+/// Why no pair could be issued or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A certificate could not be issued.
@@ -91,7 +91,7 @@ pub enum Error {
     /// A certificate or key is not usable.
     #[error("cannot use a certificate: {0}")]
     Use(#[from] rustls::Error),
-    /// Clients cannot be told by these authorities.
+    /// Client certificates cannot be verified with these authorities.
     #[error("cannot tell clients by their certificates: {0}")]
     Clients(#[from] rustls::server::VerifierBuilderError),
     /// A text without an authority.
@@ -117,7 +117,7 @@ impl Pairs {
         self.pairs.iter().map(|pair| pair.authority.as_str()).collect()
     }
 
-    /// What is to be done for `names` at `now`.
+    /// What to do for `names` at `now`.
     ///
     /// # Errors
     /// When a pair had to be issued and could not be.
@@ -134,7 +134,7 @@ impl Pairs {
             names: self.names.clone(),
             pairs: alive,
         };
-        // What came before a pair that has been served for the overlap is trusted no more.
+        // Pairs older than one that has been served for the overlap are no longer trusted.
         let settled = next
             .pairs
             .iter()
@@ -151,8 +151,8 @@ impl Pairs {
         })
     }
 
-    /// What is to be stored when the store was emptied or overwritten while these were in use: a new pair, and what is served, so
-    /// that it stays trusted until the new pair has been told of. Nothing if there is nothing left of use.
+    /// The pairs to store when the store was emptied or overwritten while these were in use: a new pair, and the served one, which
+    /// stays trusted until the API servers trust the new pair. `None` if no pair is usable.
     ///
     /// # Errors
     /// When no pair could be issued.
@@ -166,7 +166,7 @@ impl Pairs {
         }))
     }
 
-    /// When something is to be done or served that is not now.
+    /// When the next action, or the next change of the served pair, is due.
     fn next_change(&self, now: Timestamp) -> Timestamp {
         let of_pair = |pair: &Pair| {
             [
@@ -200,7 +200,7 @@ impl Pairs {
         data
     }
 
-    /// The pairs in the data of a Secret; what cannot be used is left out.
+    /// The pairs in the data of a Secret; unusable ones are left out.
     #[must_use]
     pub fn from_data(data: &BTreeMap<String, Vec<u8>>) -> Self {
         let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
@@ -268,7 +268,7 @@ fn set_validity(params: &mut CertificateParams, issued_at: Timestamp) {
     params.not_after = at(issued_at + LIFETIME);
 }
 
-/// What a TLS server needs to serve the pair. With `clients`, authorities as PEM, only to those who show a certificate of theirs.
+/// The TLS configuration of a server with the pair. With `clients` (authorities as PEM), clients must present a certificate of one of them.
 ///
 /// # Errors
 /// When the pair or the authorities cannot be used.

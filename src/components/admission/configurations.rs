@@ -1,4 +1,4 @@
-//! The webhook configurations: what the API server is told of the webhooks, and how that is kept true.
+//! The webhook configurations, and how existing ones are corrected.
 //!
 //! Names and rules are KAI's, so that an installation of it is taken over in place. What others add is kept: labels,
 //! annotations, timeouts, and terms of the namespace selector, which some clouds insert. They go with the ClusterRole of the
@@ -18,10 +18,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 use super::{QueueLabels, Settings};
 use crate::api::names::{annotation, group, label, object, webhook};
 
-/// How many queues a match condition names. The API server evaluates it for every pod of ours.
+/// Limit on queues in a match condition. The API server evaluates it for every pod of ours.
 const NAMED_QUEUES_MAX: usize = 500;
 
-/// Where the API server finds the webhooks.
+/// How the API server reaches the webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Behind a Service in our namespace.
@@ -35,7 +35,7 @@ pub enum Target {
     Url(String),
 }
 
-/// What is to be registered.
+/// The configurations to register.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Desired {
     /// The one configuration of mutating webhooks.
@@ -44,8 +44,8 @@ pub struct Desired {
     pub validating: Vec<ValidatingWebhookConfiguration>,
 }
 
-/// What is to be registered for webhooks at `target` that authorities in `bundle` vouch for, while `leaves` are the queues that
-/// can run pods. They go with `owner`.
+/// The configurations for webhooks at `target` with certificates of the authorities in `bundle`. `leaves`: the queues that can run pods.
+/// `owner` owns the configurations, so that they are deleted with it.
 #[must_use]
 pub fn desired(
     settings: &Settings,
@@ -90,7 +90,7 @@ pub fn desired(
     let unreviewed = ValidatingWebhook {
         match_conditions: Some(vec![scheduler_matches(settings)]),
         namespace_selector: Some(namespaces("In", settings)),
-        // A warning is never worth a refusal, least of all there.
+        // These webhooks only warn, so they must never cause a refusal.
         failure_policy: Some("Ignore".to_owned()),
         timeout_seconds: Some(1),
         ..common.validating(
@@ -115,7 +115,7 @@ pub fn desired(
         )]
     } else {
         let deletions = ValidatingWebhook {
-            // Only a warning comes of it, and who uninstalls us deletes queues while nobody answers.
+            // The review only warns, and an uninstallation deletes queues while no webhook answers.
             failure_policy: Some("Ignore".to_owned()),
             timeout_seconds: Some(1),
             ..validate(
@@ -263,7 +263,7 @@ fn rule(group: &str, version: &str, resource: &str, scope: &str, operations: &[&
     }
 }
 
-/// The API server asks about the pods of our scheduler only: trouble with us is nobody else's.
+/// The webhooks are called for pods of our scheduler only, so that their failure affects no other pods.
 fn scheduler_matches(settings: &Settings) -> MatchCondition {
     MatchCondition {
         name: webhook::MATCH_CONDITION.to_owned(),
@@ -271,7 +271,7 @@ fn scheduler_matches(settings: &Settings) -> MatchCondition {
     }
 }
 
-/// What the operator itself writes has been thought about already: asking it again costs each write a round trip.
+/// Excludes the operator's own writes: they are valid, and a call would cost each write a round trip.
 fn by_others(settings: &Settings) -> MatchCondition {
     MatchCondition {
         name: "not-by-the-operator".to_owned(),
@@ -283,7 +283,7 @@ fn by_others(settings: &Settings) -> MatchCondition {
     }
 }
 
-/// Most pods name their queue and ask for no part of a GPU. There is nothing to write into those, and so nothing to ask.
+/// Excludes pods that need no mutation: most pods name their queue and request no GPU portion.
 fn something_to_write(settings: &Settings) -> MatchCondition {
     let mut reasons = shares(&[annotation::GPU_FRACTION, annotation::GPU_MEMORY]);
     if settings.queue_labels != QueueLabels::Off {
@@ -296,9 +296,9 @@ fn something_to_write(settings: &Settings) -> MatchCondition {
     any("something-to-write", reasons, settings)
 }
 
-/// A pod that asks for no part of a GPU can only be wrong about its queue, and only when it is new. One that names a queue that is
-/// known to run pods is right: nobody need be asked. The names may be out of date for a moment; then a pod of a new queue is
-/// asked about, and one of a queue that has just gone waits and says why, as if the queue had gone after it was created.
+/// Excludes pods that need no validation. A pod without a GPU portion can be wrong only in its queue, and only when it is created; a
+/// pod that names a known leaf queue is right. The names may be out of date for a moment: then the webhook is called for a pod of a new queue,
+/// and a pod of a deleted queue stays pending with a reason, as if the queue had been deleted after the pod was created.
 fn something_to_check(settings: &Settings, leaves: &BTreeSet<String>) -> MatchCondition {
     let mut reasons = shares(&[
         annotation::GPU_FRACTION,
@@ -332,7 +332,7 @@ fn has(map: &str, key: &str) -> String {
 }
 
 fn any(name: &str, reasons: Vec<String>, settings: &Settings) -> MatchCondition {
-    // Any container may bring the variable that is not to be.
+    // Any container may set the variable that is not allowed.
     let always = settings.block_nvidia_visible_devices;
     MatchCondition {
         name: name.to_owned(),
@@ -344,7 +344,7 @@ fn any(name: &str, reasons: Vec<String>, settings: &Settings) -> MatchCondition 
     }
 }
 
-/// All other namespaces that are looked at.
+/// Selects all namespaces that are not exempt.
 fn other_namespaces(settings: &Settings) -> LabelSelector {
     let mut selector = namespaces("NotIn", settings);
     let labels = &settings.scope.namespace_labels;
@@ -362,7 +362,7 @@ fn other_namespaces(settings: &Settings) -> LabelSelector {
     selector
 }
 
-/// The pods that are looked at, if not all.
+/// Selects the pods of the settings, if not all.
 fn pods_in_scope(settings: &Settings) -> Option<LabelSelector> {
     let labels = &settings.scope.pod_labels;
     (!labels.is_empty()).then(|| LabelSelector {
@@ -371,7 +371,7 @@ fn pods_in_scope(settings: &Settings) -> Option<LabelSelector> {
     })
 }
 
-/// The namespaces where pods are let be, so that we never stand in the way of what we need ourselves, or the others.
+/// The exempt namespaces: the webhooks must not block the pods that the operator or the control plane needs.
 fn namespaces(operator: &str, settings: &Settings) -> LabelSelector {
     LabelSelector {
         match_expressions: Some(vec![LabelSelectorRequirement {
@@ -385,7 +385,7 @@ fn namespaces(operator: &str, settings: &Settings) -> LabelSelector {
 
 /// A kind of webhook configuration, for the reconciler.
 pub trait Configuration: Clone + PartialEq {
-    /// `self` as it is to be, given what lives in the API server: ours where we say something, theirs where we do not.
+    /// `self` merged with the object in the API server: fields that we set are ours, all others stay.
     #[must_use]
     fn onto(&self, live: &Self) -> Self;
 }
@@ -467,7 +467,7 @@ fn merged_metadata(ours: &ObjectMeta, live: &ObjectMeta) -> ObjectMeta {
         let owners = merged.owner_references.get_or_insert_default();
         let is_same = |other: &OwnerReference| (&other.kind, &other.name) == (&owner.kind, &owner.name);
         match owners.iter_mut().find(|other| is_same(other)) {
-            // It was made anew; the rest of the reference is as we write it.
+            // The owner was re-created; the rest of the reference is unchanged.
             Some(known) => known.uid.clone_from(&owner.uid),
             None => owners.push(owner.clone()),
         }
@@ -475,7 +475,7 @@ fn merged_metadata(ours: &ObjectMeta, live: &ObjectMeta) -> ObjectMeta {
     merged
 }
 
-/// Our terms, and those of theirs whose keys we do not use.
+/// Our terms, and the existing ones with keys that we do not use.
 fn selector(ours: Option<&LabelSelector>, theirs: Option<&LabelSelector>) -> Option<LabelSelector> {
     let Some(theirs) = theirs else { return ours.cloned() };
     let Some(ours) = ours else { return Some(theirs.clone()) };

@@ -1,5 +1,5 @@
-//! The connections of a server of ours: so many at a time, none idle for ever. Where there are too many, the one that was silent the longest is
-//! closed for the one that comes, so that nobody keeps the API server or the kubelet's probes out by holding connections.
+//! The connections of a server: limited in number and in idle time. At the limit a new connection replaces the one that has been idle the longest, so that
+//! no client can block the API server or the kubelet's probes by holding connections.
 
 use std::collections::BTreeMap;
 use std::future::{Ready, ready};
@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::api::limits;
 
-/// A connection on which nothing comes for so long is closed. The API server closes its own after 90 s.
+/// A connection is closed after this time without data. The API server closes its own after 90 s.
 pub const IDLE: Duration = Duration::from_secs(120);
 
 /// All open connections.
@@ -36,7 +36,7 @@ struct Open {
 }
 
 struct Entry {
-    /// When something came last, in milliseconds.
+    /// When data was last received, in milliseconds.
     last: Arc<AtomicU64>,
     close: CancellationToken,
 }
@@ -62,7 +62,7 @@ impl Connections {
         }
     }
 
-    /// Takes a connection in; closes another where there are too many.
+    /// Adds a connection; closes another one at the limit.
     fn enter<S>(&self, stream: S) -> Connection<S> {
         let (close, last) = (CancellationToken::new(), Arc::new(AtomicU64::new(self.now())));
         let mut open = self.lock();
@@ -122,7 +122,7 @@ pub struct Connection<S> {
 }
 
 impl<S> Connection<S> {
-    /// Whether it is to be used no longer.
+    /// Whether it was closed for another one.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         if self.closed.as_mut().poll(context).is_ready() {
             return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "closed for another"));

@@ -1,5 +1,5 @@
-//! Warnings about what is allowed and hardly meant: amounts of queues that keep workloads from running, labels and annotations that nobody
-//! reads because they are spelled a little differently, memory of GPUs with a unit. Nothing is refused here. Pure.
+//! Warnings about values that are allowed but probably a mistake: queue amounts that keep workloads from running, misspelled labels and
+//! annotations, GPU memory with a unit. Nothing is refused here. Pure.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::api::gpu_request::{self, InvalidRequest, Named};
 use crate::api::names::{annotation, label};
 use crate::api::{PodGroup, Queue};
 
-/// Labels that pods may have by us.
+/// Our labels of pods.
 const LABELS: [&str; 5] = [
     label::NODE_POOL,
     label::SUBGROUP_NAME,
@@ -22,7 +22,7 @@ const LABELS: [&str; 5] = [
     label::PREEMPTIBILITY,
     label::PRIORITY_CLASS_NAME,
 ];
-/// Annotations that pods may have by us.
+/// Our annotations of pods.
 const ANNOTATIONS: [&str; 12] = [
     annotation::GPU_FRACTION,
     annotation::GPU_MEMORY,
@@ -37,7 +37,7 @@ const ANNOTATIONS: [&str; 12] = [
     annotation::BATCH_MIN_MEMBER,
     annotation::MIN_MEMBER,
 ];
-/// Where queues are named in other schedulers, and in older releases of KAI.
+/// Queue labels and annotations of other schedulers and older releases of KAI.
 const OTHER_QUEUE_LABELS: [&str; 6] = [
     "runai/queue",
     "run.ai/queue",
@@ -46,13 +46,13 @@ const OTHER_QUEUE_LABELS: [&str; 6] = [
     "kueue.x-k8s.io/queue-name",
     "queue",
 ];
-/// Words that differ by so many letters at most, and by few of those that they have, are taken for misspelled.
+/// Limit on the letters in which a misspelled key differs.
 const LETTERS: usize = 2;
-/// Longer keys are none of ours; and no more than so many are looked at.
+/// Limits on the length and number of keys that are checked.
 const KEY_LENGTH: usize = 64;
 const KEYS_LOOKED_AT: usize = 64;
 
-/// About a queue that is created or changed, among the others. With `quotas`, the rules for quotas warn of children and parents.
+/// About a queue that is created or changed, among the others. With `quotas`, the rules for quotas warn about children and parents.
 #[must_use]
 pub fn of_queue(request: &Request, find: &Find<'_>, quotas: bool) -> Vec<String> {
     let (Operation::Create | Operation::Update, Ok(queue)) = (request.operation, request.object.read::<Queue>()) else {
@@ -155,7 +155,7 @@ fn unknown_class(field: &str, class: &str, classes: &[String]) -> Option<String>
     ))
 }
 
-/// The known word that differs by the fewest letters, if by few.
+/// The known key that differs by the fewest letters, if it is similar.
 fn closest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distances = known.map(|known| (damerau_levenshtein(word, known), known));
     distances

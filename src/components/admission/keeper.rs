@@ -1,5 +1,5 @@
-//! Keeps what the webhooks need in the API server: the certificates in a Secret, and the configurations that tell the API server
-//! of the webhooks. Both are watched, so that damage is repaired when it is done, and nothing is written when nothing is wrong.
+//! Maintains the Secret with the certificates and the webhook configurations. Both are watched, so that changes by others are corrected at
+//! once, and nothing is written without need.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -33,23 +33,23 @@ use crate::components::Context;
 use crate::components::owner::Owner;
 use crate::components::watches::{self, Stores};
 
-/// Before a write that failed is tried again.
+/// Delay before a failed write is repeated.
 const RETRY: Duration = Duration::from_secs(2);
-/// The longest sleep: clocks are set, and machines are suspended.
+/// Maximum sleep, since clocks are adjusted and machines are suspended.
 const SLEEP_MAX: Duration = Duration::from_secs(600);
 
-/// What the other parts of admission go by.
+/// The certificates in use, for the other parts of admission.
 #[derive(Debug)]
 pub struct Published {
-    /// What to serve with.
+    /// The TLS configuration to serve with.
     pub tls: watch::Sender<Option<Arc<ServerConfig>>>,
-    /// Which authorities to trust, as PEM.
+    /// The authorities to trust, as PEM.
     pub bundle: watch::Sender<Option<String>>,
-    /// Whose clients alone are served: their authorities, as PEM.
+    /// The authorities of allowed client certificates, as PEM.
     pub clients: Option<String>,
 }
 
-/// Keeps the certificates for `names` until shutdown, and publishes them.
+/// Maintains the certificates for `names` until shutdown, and publishes them.
 pub async fn keep_certificates(context: Context, namespace: String, names: Vec<String>, published: Published) {
     let mut keeper = CertificateKeeper {
         context,
@@ -70,7 +70,7 @@ struct CertificateKeeper {
     names: Vec<String>,
     published: Published,
     secret: Option<Secret>,
-    /// The last pairs of use that were stored.
+    /// The last usable pairs that were stored.
     last: Pairs,
     /// The certificate that is served.
     served: Option<String>,
@@ -103,7 +103,7 @@ impl CertificateKeeper {
         }
     }
 
-    /// Does what is to be done now; answers when to look again.
+    /// Executes what is due; returns when to call it again.
     async fn step(&mut self) -> Duration {
         let now = clock::now();
         let pairs = Pairs::from_data(&data_of(self.secret.as_ref()));
@@ -134,8 +134,8 @@ impl CertificateKeeper {
         }
     }
 
-    /// Writes the Secret: anyone the first one, then only the leader. Either way the API server sees to it that the first to
-    /// come wins, and the watch brings what was written.
+    /// Writes the Secret: any replica creates it, only the leader changes it. The API server lets the first write win, and the
+    /// watch shows the result.
     async fn store(&mut self, pairs: &Pairs) {
         let how = PostParams::default();
         let data = pairs
@@ -224,7 +224,7 @@ fn data_of(secret: Option<&Secret>) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Keeps the webhook configurations until shutdown, while this process leads.
+/// Maintains the webhook configurations until shutdown, while this process leads.
 pub async fn keep_configurations(
     context: Context,
     settings: Settings,
@@ -357,7 +357,7 @@ where
             .is_some_and(|live| desired.onto(live) == *live)
     }
 
-    /// Whether any of them goes with our ClusterRole.
+    /// Whether our ClusterRole owns any of them.
     fn is_owned(&self) -> bool {
         self.objects.values().any(Owner::has)
     }
@@ -396,7 +396,7 @@ where
     }
 }
 
-/// Someone else was faster; the watch tells what they did.
+/// Whether another client's write came first; the watch shows it.
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }

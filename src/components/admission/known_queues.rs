@@ -1,14 +1,14 @@
-//! Which queues the API server knows to be able to run pods, and when it is told of more. Pure: no clock, no client.
+//! The leaf queues that the match conditions of the webhooks name, and when these are updated. Pure: no clock, no client.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long no queue may come before new ones are told: they come many at a time, and many are given children first of all.
+/// New leaf queues are added after this time without another new one: queues are created in bursts, and many get children right away.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// The leaf queues that the API server is told of.
+/// The leaf queues that match conditions name.
 #[derive(Debug, Default)]
 pub struct KnownQueues {
     told: Option<BTreeSet<String>>,
@@ -17,7 +17,7 @@ pub struct KnownQueues {
 }
 
 impl KnownQueues {
-    /// These are the leaves now. Whether the API server must be told at once, because one that it knows is none any more.
+    /// Sets the current leaves. Returns whether an update is needed at once, because a named queue is no leaf any more.
     pub fn see(&mut self, leaves: BTreeSet<String>, now: Instant) -> bool {
         if leaves != self.seen {
             self.due = Some(now + DELAY);
@@ -26,13 +26,13 @@ impl KnownQueues {
         self.told.as_ref().is_some_and(|told| !told.is_subset(&self.seen))
     }
 
-    /// When there are new ones to tell.
+    /// When new leaves are to be added.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// The queues to tell now: those told before that are still leaves, and once their time has come, or at first, all.
+    /// The queues to name now: those named before that are still leaves; all leaves once new ones are due, or the first time.
     pub fn tell(&mut self, now: Instant) -> &BTreeSet<String> {
         let seen = &self.seen;
         if self.due.is_some_and(|due| due <= now) {

@@ -1,4 +1,4 @@
-//! What the rules must know of the cluster: the queues, and the queue that a new pod will run in, as the grouper will see it.
+//! The facts about the cluster that the rules need: the queues, and the queue that a new pod will run in, as the grouper will see it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::components::runtime_classes::RuntimeClasses;
 use crate::components::watches::Stores;
 use crate::components::{Context, Settings};
 
-/// How long a webhook waits for the owners of a pod. Past it the pod is taken for its own owner: late is worse than unlabelled.
+/// Time limit for reading the owners of a pod. After it the pod counts as its own owner: a late answer is worse than a missing label.
 const OWNERS_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long it waits for everything that it looks up. API servers wait ten seconds for the webhook, and would refuse the pod then.
+/// Time limit for all reads of a request. API servers wait ten seconds for the webhook, and refuse the pod then.
 const TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Answers from the watches' stores, and from the API server where those may be behind.
@@ -33,7 +33,7 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// Looks things up through the context's client.
+    /// Reads through the context's client.
     #[must_use]
     pub fn new(context: &Context, stores: Arc<Stores>) -> Self {
         Self {
@@ -63,8 +63,8 @@ impl Lookups {
         self.runtime_classes.exists(name).await
     }
 
-    /// The queue that a pod will run in. `None` where that is not ours to say: the pod belongs to a group that others made,
-    /// or the cluster does not answer.
+    /// The queue that a pod will run in. `None` if that is unknown: the pod belongs to a group of another client,
+    /// or the API server does not answer.
     pub async fn workload(&self, pod: &Pod) -> Option<Workload> {
         let found = tokio::time::timeout(TIMEOUT, self.look_up(pod)).await;
         found.unwrap_or_else(|_elapsed| {

@@ -1,6 +1,6 @@
-//! Pod groups: their sub-groups form a tree, and the minima stand where they mean something.
+//! Rules for pod groups: sub-groups form a tree, and minimums are set only where they have an effect.
 //!
-//! On update, what the old object already had wrong is let be: an object from before a rule existed stays changeable.
+//! On update, faults that the old object has already are accepted, so that an object from before a rule existed can still be changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::api::PodGroup;
 use crate::api::pod_group::{PodGroupSpec, SubGroup};
 use crate::mirror::bounds;
 
-/// Judges the creation or change of a pod group.
+/// Reviews the creation or change of a pod group.
 #[must_use]
 pub fn validate(request: &Request) -> Verdict {
     if matches!(request.operation, Operation::Delete | Operation::Connect) {
@@ -44,14 +44,14 @@ pub fn validate(request: &Request) -> Verdict {
     verdict.warn(warnings.into_iter().map(|found| found.text))
 }
 
-/// Something to object to.
+/// A fault of a pod group.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     denied: bool,
     text: String,
 }
 
-/// A broken structure alone, or else all that is wrong with the minima.
+/// The first structural fault, or else all faults of the minimums.
 fn findings(spec: &PodGroupSpec, update: bool) -> Vec<Finding> {
     match structure(spec) {
         Err(text) => vec![Finding { denied: true, text }],
@@ -91,7 +91,7 @@ fn structure(spec: &PodGroupSpec) -> Result<(), String> {
     }
 }
 
-/// Whether some sub-group is above itself. Each is looked at once: what is above one that was seen before has been looked at with that one.
+/// Whether the parents form a cycle. Each sub-group is visited once.
 fn has_cycle(parents: &BTreeMap<&str, Option<&str>>) -> bool {
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
     for &from in parents.keys() {

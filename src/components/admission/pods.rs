@@ -1,5 +1,5 @@
-//! Pods of our scheduler: what is written into them and what is refused. One file per rule; here they stand in their order,
-//! and the first that objects decides. Pure: what a rule must know of the cluster comes in as [`Workload`].
+//! Rules for pods of our scheduler: mutation and validation. One file per rule; this file has their order, and the first refusal
+//! decides. Pure: facts about the cluster are passed as [`Workload`].
 
 pub mod device_access;
 pub mod gpu_sharing;
@@ -15,18 +15,18 @@ use super::review::{Operation, Request, Verdict};
 use crate::mirror::bounds;
 use queue_label::Workload;
 
-/// What a rule that writes must know beside the pod and the settings.
+/// The input of mutating rules beside the pod and the settings.
 #[derive(Debug, Clone, Copy)]
 pub struct PodContext<'a> {
     /// The pod's queue, if it is to be written.
     pub workload: Option<&'a Workload>,
     /// The cluster has the runtime class of pods that share a GPU.
     pub has_runtime_class: bool,
-    /// Names the pod's config maps, where it needs any.
+    /// Random suffix of the names of the pod's ConfigMaps, if it needs any.
     pub random: &'a str,
 }
 
-/// What a pod's creation changes in the pod.
+/// Mutates a pod on creation.
 #[must_use]
 pub fn mutate(request: &Request, context: PodContext, settings: &Settings) -> Verdict {
     let pod = match ours(request, settings) {
@@ -62,8 +62,8 @@ pub fn mutate(request: &Request, context: PodContext, settings: &Settings) -> Ve
     }
 }
 
-/// What is wrong with a pod. On update only what the update changes is looked at, so that a changed setting never makes a
-/// pod that exists unchangeable.
+/// Validates a pod. On update only the changed parts are checked, so that a changed setting never makes an existing pod
+/// immutable.
 #[must_use]
 pub fn validate(request: &Request, workload: Option<&Workload>, settings: &Settings) -> Verdict {
     let pod = match ours(request, settings) {
@@ -94,7 +94,7 @@ pub fn validate(request: &Request, workload: Option<&Workload>, settings: &Setti
     }
 }
 
-/// Nothing is changed or refused where the cluster and we ourselves live; who runs workloads there is told.
+/// Pods in exempt namespaces are neither changed nor refused; workloads there draw a warning.
 fn unreviewed(request: &Request, settings: &Settings) -> Verdict {
     if request.operation != Operation::Create {
         return Verdict::allow();
@@ -105,7 +105,7 @@ fn unreviewed(request: &Request, settings: &Settings) -> Verdict {
     )])
 }
 
-/// The pod, if it is there and ours.
+/// The pod, if the request has one of our scheduler.
 ///
 /// # Errors
 /// The verdict on a pod that cannot be read.
@@ -124,7 +124,7 @@ pub fn ours(request: &Request, settings: &Settings) -> Result<Option<Pod>, Verdi
     }
 }
 
-/// A pod, as far as it says whose it is.
+/// The fields of a pod that identify its scheduler.
 #[derive(Deserialize)]
 struct Addressed {
     spec: AddressedSpec,
@@ -150,7 +150,7 @@ fn namespace(pod: &mut Pod, namespace: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The rules work on a typed pod; the difference of two typed pods touches nothing that the type does not know.
+/// The rules work on a typed pod: a patch from the difference of two typed pods leaves unknown fields unchanged.
 fn difference(before: &Pod, after: &Pod) -> serde_json::Result<json_patch::Patch> {
     let (before, after) = (serde_json::to_value(before)?, serde_json::to_value(after)?);
     Ok(json_patch::diff(&before, &after))

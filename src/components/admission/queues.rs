@@ -1,6 +1,6 @@
-//! Queues: they say what they may use, their durations can be read, none hangs below itself. One that goes while others hang below
-//! it or workloads are in it draws warnings, since `kubectl delete -f` and GitOps delete parents first; where queues are
-//! protected, it is refused.
+//! Rules for queues: resources are set, durations are valid, and parents form no cycle. The deletion of a queue with child queues or
+//! workloads draws warnings, since `kubectl delete -f` and GitOps delete parents first; if queues are protected, it is
+//! refused.
 
 mod quotas;
 pub mod traps;
@@ -22,14 +22,14 @@ pub type Find<'a> = dyn Fn(&str) -> Option<Arc<Queue>> + 'a;
 /// The rules that are switched on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// A queue that promises more than its parent has, or less than its children have been promised, draws warnings, and its
+    /// A queue with a quota above that of its parent, or below the sum of its children, draws warnings, and its
     /// parent must exist.
     pub quotas: bool,
     /// A queue that has children or workloads is not deleted.
     pub protect: bool,
 }
 
-/// Judges the creation, change or deletion of a queue among the others.
+/// Reviews the creation, change or deletion of a queue.
 #[must_use]
 pub fn validate(request: &Request, find: &Find<'_>, rules: Rules) -> Verdict {
     match request.operation {
@@ -39,10 +39,10 @@ pub fn validate(request: &Request, find: &Find<'_>, rules: Rules) -> Verdict {
     }
 }
 
-/// The children are those that the queue's status lists: what whoever deletes it could see.
+/// The children are those that the queue's status lists, which the user can see.
 fn deletion(request: &Request, protect: bool) -> Verdict {
     let Ok(queue) = request.old_object.read::<Queue>() else {
-        // Whatever cannot be read may go.
+        // A queue that cannot be read may be deleted.
         return Verdict::allow();
     };
     let (name, status) = (
@@ -148,7 +148,7 @@ fn promises(queue: &Queue, request: &Request, find: &Find<'_>) -> Verdict {
     Verdict::allow().warn(warnings)
 }
 
-/// The way from the queue up to itself, if there is one.
+/// The path of parents from the queue back to itself, if there is one.
 #[must_use]
 pub fn circle(name: &str, parent: &str, find: &Find<'_>) -> Option<String> {
     let mut way = vec![name.to_owned()];

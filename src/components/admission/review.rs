@@ -1,4 +1,4 @@
-//! What the API server asks a webhook and what it is answered, and nothing of what the rules are.
+//! AdmissionReview: the request of the API server and the response. Absent: the rules.
 
 use std::borrow::Cow;
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The envelope of a question.
+/// An AdmissionReview with a request.
 #[derive(Debug, Deserialize)]
 pub struct Review {
-    /// The question.
+    /// The request.
     pub request: Request,
 }
 
-/// A request to the API server that is up for review.
+/// The request in an AdmissionReview.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// Goes back with the answer.
+    /// Copied to the response.
     pub uid: String,
-    /// Name; empty where the API server is still to generate one.
+    /// Name; empty if the API server will generate it.
     #[serde(default)]
     pub name: String,
     /// Namespace; empty for cluster-scoped objects.
     #[serde(default)]
     pub namespace: String,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
     /// The object as it will be; null on delete.
     #[serde(default)]
@@ -36,22 +36,22 @@ pub struct Request {
     pub old_object: Document,
 }
 
-/// An object of a question, kept as text: each rule reads what it needs of it, straight into a type. A tree of the whole would take hundreds
-/// of times the memory of the text.
+/// An object of a request, kept as text: each rule decodes the fields that it needs. A JSON tree would take hundreds of times
+/// the memory of the text.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Document(Option<Box<RawValue>>);
 
 impl Document {
-    /// Reads what the type holds of the object; the rest is passed over.
+    /// Decodes the fields of the type; all others are skipped.
     ///
     /// # Errors
-    /// If the object does not have the form of the type.
+    /// If the object does not match the type.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.0.as_deref().map_or("null", RawValue::get))
     }
 
-    /// All of it, as a tree. Not for what comes from outside.
+    /// The whole object as a JSON tree. Not for untrusted input.
     #[must_use]
     pub fn value(&self) -> Value {
         self.read().unwrap_or_default()
@@ -64,48 +64,48 @@ impl From<&Value> for Document {
     }
 }
 
-/// What is done to an object.
+/// The operation on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// It is new.
+    /// It is created.
     Create,
-    /// It is changed.
+    /// It is updated.
     Update,
-    /// It goes.
+    /// It is deleted.
     Delete,
-    /// A connection is opened to it.
+    /// A connection to it is opened.
     Connect,
 }
 
-/// The answer of the rules.
+/// The result of the rules.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Verdict {
-    /// Why not, if so.
+    /// The refusal, if the request is refused.
     pub denial: Option<Denial>,
-    /// The object after mutation, if it was changed. The API server is sent the difference to [`Request::object`].
+    /// The object after mutation, if it was changed. The response has the patch from [`Request::object`].
     pub patch: Option<json_patch::Patch>,
-    /// What the user is told beside.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// A request that is turned down.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
     /// HTTP status: 403 for a broken rule, 400 for an object that cannot be read.
     pub code: u16,
-    /// What is wrong and what to do, for the user.
+    /// The message for the user: what is wrong, and what to do.
     pub message: String,
 }
 
 impl Verdict {
-    /// Nothing to object to, nothing to change.
+    /// Allowed without changes.
     #[must_use]
     pub fn allow() -> Self {
         Self::default()
     }
 
-    /// A rule is broken.
+    /// Refused: the object violates a rule.
     #[must_use]
     pub fn deny(message: impl Into<String>) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Verdict {
         }
     }
 
-    /// The object cannot be read.
+    /// Refused: the object cannot be read.
     #[must_use]
     pub fn unreadable(message: impl Into<String>) -> Self {
         Self {
@@ -136,14 +136,14 @@ impl Verdict {
         self
     }
 
-    /// Whether the request goes on.
+    /// Whether the request is allowed.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.denial.is_none()
     }
 }
 
-/// The envelope of an answer.
+/// An AdmissionReview with a response.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
@@ -175,7 +175,7 @@ struct Status {
 }
 
 impl Answer {
-    /// Puts a verdict in its envelope.
+    /// Builds the AdmissionReview of a verdict.
     #[must_use]
     pub fn new(uid: String, verdict: Verdict) -> Self {
         let patch = verdict
@@ -206,7 +206,7 @@ impl Answer {
     }
 }
 
-/// The API server cuts longer warnings off in the middle of a word.
+/// Maximum length of a warning; the API server truncates longer ones in the middle of a word.
 const WARNING_LENGTH_MAX: usize = 256;
 
 fn shortened(warning: &str) -> Cow<'_, str> {

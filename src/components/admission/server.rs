@@ -1,8 +1,8 @@
-//! The HTTPS server of the webhooks: reads the question, fetches what the rule must know, asks the rule, answers.
+//! The HTTPS server of the webhooks: reads a request, looks up what the rule needs, applies the rule, responds.
 //!
-//! Whoever can reach it may send anything, so everything is bounded: connections and how long they may be silent, the time for a handshake, headers
-//! and body, the length of a body, what reading it may cost (found before it is read), and how much of that is under way at a time, of all and of
-//! one namespace. What is beyond is answered with an error at once or after a short wait, never later.
+//! Input is untrusted, so everything is limited: the number and idle time of connections, the time of handshake, headers and body, the length of a body,
+//! the memory to decode it (estimated before), and the sum of that over all open requests and those of one namespace. Requests beyond a
+//! limit get an error at once or after a short wait.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -36,27 +36,27 @@ use crate::components::fractions::is_fractional;
 use crate::components::shares::Shares;
 use crate::components::weight;
 
-/// How long requests under way may take at the end.
+/// Time limit of open requests at shutdown.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How long a handshake may take.
+/// Time limit of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long a question waits for others. The API server asks again, or lets its user do so.
+/// How long a request waits for others. After it the API server or its user repeats the request.
 const WAIT: Duration = Duration::from_secs(1);
-/// A question takes no less than this, however short.
+/// Minimum memory that a request is counted with.
 const LEAST_WEIGHT: usize = 256 << 10;
-/// Bytes on their way on one connection that nobody has read yet.
+/// HTTP/2 window: bytes of one connection that are received and not read yet.
 const WINDOW: u32 = 256 << 10;
 
-/// What answers questions.
+/// The context of request handlers.
 pub struct Webhooks {
     lookups: Lookups,
     settings: Settings,
     bodies: Bodies,
-    /// Bytes that reading questions may take.
+    /// Limit on the memory to decode requests.
     reviews: Shares,
 }
 
-/// Serves on the listener with the certificate of `tls`, whichever it is at the time, until `end`. Begins when there is one.
+/// Serves on the listener with the current certificate of `tls` until `end`. Starts once there is one.
 ///
 /// # Errors
 /// When the listener breaks.
@@ -68,7 +68,7 @@ pub async fn serve(
     end: CancellationToken,
 ) -> std::io::Result<()> {
     let both = async {
-        // Senders do not go before the end.
+        // The senders live until the end.
         answers.wait_for(Option::is_some).await.ok()?;
         tls.wait_for(Option::is_some).await.ok()?.clone()
     };
@@ -118,12 +118,12 @@ pub fn router(answers: Answers) -> Router {
         .with_state(answers)
 }
 
-/// What one connection may take.
+/// The limits of one connection.
 fn bound(builder: &mut auto::Builder<TokioExecutor>) {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // Counts from the last answer: if it were shorter than the API server keeps a connection, its next question could meet the end of it.
+        // Counts from the last response. It must be longer than the API server keeps an idle connection, or the next request could hit a closed one.
         .header_read_timeout(IDLE)
         .max_buf_size(64 << 10);
     builder
@@ -138,12 +138,12 @@ fn bound(builder: &mut auto::Builder<TokioExecutor>) {
         .keep_alive_timeout(Duration::from_secs(10));
 }
 
-/// Who answers at the time.
+/// The current handler.
 pub type Answers = watch::Receiver<Option<Arc<Webhooks>>>;
 
 type Shared = State<Answers>;
 
-/// Who answers a question that has come now.
+/// The handler for a new request.
 fn now(State(answers): Shared) -> Result<Arc<Webhooks>, StatusCode> {
     let now = answers.borrow().clone();
     now.ok_or(StatusCode::SERVICE_UNAVAILABLE)
@@ -221,7 +221,7 @@ async fn validate_topology(answers: Shared, request: HttpRequest) -> Response {
 }
 
 impl Webhooks {
-    /// No questions yet.
+    /// Without requests.
     pub fn new(lookups: Lookups, settings: Settings) -> Self {
         let permits = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         Self {
@@ -277,7 +277,7 @@ impl Webhooks {
         Ok((review.request.uid, verdict))
     }
 
-    /// The queue of a new pod of ours, if the rules are to care.
+    /// The queue of a new pod of ours, if a rule needs it.
     async fn workload(&self, request: &Request) -> Option<pods::queue_label::Workload> {
         if request.operation != Operation::Create || self.settings.queue_labels == super::QueueLabels::Off {
             return None;
@@ -287,7 +287,7 @@ impl Webhooks {
         self.lookups.workload(&pod).await
     }
 
-    /// Whether the cluster has the runtime class that the pod is to run under, if the rules are to care.
+    /// Whether the cluster has the runtime class for the pod, if a rule needs it.
     async fn has_runtime_class(&self, request: &Request) -> bool {
         let class = &self.settings.gpu_fraction_runtime_class;
         let asked = pods::ours(request, &self.settings);
@@ -297,10 +297,10 @@ impl Webhooks {
     }
 }
 
-/// Why a question is not answered: the HTTP status and the sentence.
+/// Why a request is rejected: the HTTP status and the message.
 type Refusal = (StatusCode, String);
 
-/// Reads the envelope of a question; its objects stay text.
+/// Decodes an AdmissionReview; its objects stay text.
 fn read(text: &[u8], kind: weight::Kind) -> Result<(Review, usize), Refusal> {
     let weight = weight::of(text, kind, limits::WEBHOOK_REVIEW_BYTES).map_err(|error| match error {
         weight::TooMuch::Deep => (StatusCode::BAD_REQUEST, format!("{error}\n")),

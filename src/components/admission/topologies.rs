@@ -1,11 +1,11 @@
-//! Topologies: an alias means one level, and never what a node label already means.
+//! Rules for topologies: an alias names one level, and is not the label of another level.
 
 use std::collections::BTreeSet;
 
 use super::review::{Operation, Request, Verdict};
 use crate::api::Topology;
 
-/// Judges the creation or change of a topology.
+/// Reviews the creation or change of a topology.
 #[must_use]
 pub fn validate(request: &Request) -> Verdict {
     if matches!(request.operation, Operation::Delete | Operation::Connect) {

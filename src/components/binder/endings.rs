@@ -1,15 +1,15 @@
-//! What jobs count in metrics when they end.
+//! Metrics of jobs that have ended.
 
 use tracing::error;
 
 use super::attempt::{Ending, Report};
 
-/// Counts a job that ended, by how.
+/// Counts a job by its ending.
 pub fn count(kind: &'static str, ending: &Ending) {
     metrics::counter!("unikai_binder_jobs_total", "kind" => kind, "ending" => ending.word()).increment(1);
 }
 
-/// Counts a bind that failed, by its cause. Where no answer came from the API server, nobody knows it.
+/// Counts a bind that failed, by its cause. Without an answer of the API server the cause is unknown.
 pub fn count_failure(report: &Report) {
     if matches!(report.ending, Ending::Failed(_)) && report.tried {
         let cause = if report.cause.is_empty() {

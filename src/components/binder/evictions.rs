@@ -12,7 +12,7 @@ use crate::components::watches::Stores;
 /// Number of pod groups with a series of evicted pods, as a bound on series.
 const GROUPS_MAX: usize = 1_000;
 
-/// See the module.
+/// Counts evictions.
 #[derive(Debug, Default)]
 pub struct Evictions {
     /// Pod groups with a series, the oldest first.

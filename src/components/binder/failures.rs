@@ -40,9 +40,9 @@ pub struct Failures {
 /// Retry delays after a failed bind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Of the pod.
+    /// The delay of the pod.
     pub pod: Duration,
-    /// Of opening another GPU on the node.
+    /// The delay of opening another GPU on the node.
     pub node: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Failures {
         EVICT_AGAIN.wait(self.kept.get(&pod.uid).copied().unwrap_or_default() + 1)
     }
 
-    /// Notes how the eviction of a pod ended.
+    /// Records how the eviction of a pod ended.
     pub fn note_eviction(&mut self, pod: &PodRef, report: &Report) {
         if !matches!(report.ending, Ending::Failed(_)) {
             self.kept.remove(&pod.uid);
@@ -86,7 +86,7 @@ impl Failures {
         }
     }
 
-    /// Notes how a bind ended. `opened`: it has opened GPUs for sharing.
+    /// Records how a bind ended. `opened`: it has opened GPUs for sharing.
     pub fn note(&mut self, bind: &OrderedBind, report: &Report, opened: bool) {
         let (pod, node) = (&bind.placement.pod.uid, &bind.placement.node);
         if !matches!(report.ending, Ending::Failed(_)) {

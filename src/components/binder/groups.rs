@@ -5,7 +5,7 @@
 //! A group is created when the first bind requests its device, and removed when its last user has gone and no bind for it is open.
 //! State known from a bind (a pod about to use the group) overrides the watch until that has caught up.
 //! The users of a group are recorded on its reservation pod before the bind gets the device, so that they are known after a restart
-//! whatever their own labels say by then.
+//! even if their own labels have changed.
 //! If a reservation pod is deleted although its device is in use, another is created at once: if it gets the same device, its users stay; if not, it is deleted
 //! again, and the users are evicted.
 

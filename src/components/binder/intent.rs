@@ -67,7 +67,7 @@ fn pool_label<'b>(bind: &'b OrderedBind, settings: &'b Settings) -> Option<(&'b 
     named.then_some((settings.pools.key.as_str(), &*bind.pool))
 }
 
-/// The pod's GPU sharing request, for whichever process resumes the bind: the pod's annotations may have changed by then.
+/// The pod's GPU sharing request, for the process that resumes the bind: the pod's annotations may have changed by then.
 fn share(bind: &OrderedBind) -> Option<BTreeMap<String, String>> {
     let text = serde_json::to_string(&bind.share)
         .ok()

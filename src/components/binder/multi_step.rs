@@ -67,7 +67,7 @@ const STAGES: [Stage; 7] = [
 ];
 
 impl Stage {
-    /// What a bind fails of here, for metrics; the Binding says so itself.
+    /// The cause of failures at this stage, for metrics; the stage `binding` reports its own.
     fn cause(self) -> Option<&'static str> {
         match self {
             Self::Intent | Self::ConfigMaps | Self::Labels => Some("objects"),
@@ -90,7 +90,7 @@ pub struct GroupRequest {
     pub id: GroupId,
     /// The requesting pod.
     pub pod: Arc<Pod>,
-    /// What is recorded of it on the reservation pod.
+    /// Its request, to be recorded on the reservation pod.
     pub user: User,
     /// Where the answer goes.
     pub answer: Answer,

@@ -1,5 +1,4 @@
-//! What the grouper remembers of pods: which are to be looked at, which belong to which group, which failed and when to try
-//! again. Pure: no clock, no client.
+//! The grouper's state of pods: their groups, their failures, and when each is grouped next. Pure: no clock, no client.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,7 +18,7 @@ use crate::components::pods;
 /// One pod.
 #[derive(Debug)]
 pub struct Entry {
-    /// Which pod.
+    /// Its names.
     pub pod: PodRef,
     /// When it was created.
     created: Option<Timestamp>,
@@ -27,27 +26,27 @@ pub struct Entry {
     pub leaving: bool,
     /// It has a node.
     pub bound: bool,
-    /// It ran to its end.
+    /// It has succeeded or failed.
     pub finished: bool,
     /// The group that it names.
     pub named: Option<GroupKey>,
     /// The sub-group that it names.
     named_sub_group: Option<SmolStr>,
-    /// Grows whenever something changes that grouping looks at; an owner walk of an older version does not count.
+    /// Grows with every change that grouping depends on; the result of an owner walk of an older version is dropped.
     pub version: u64,
-    /// Its group, once found.
+    /// Its group, once known.
     pub group: Option<GroupKey>,
     /// Its sub-group, if it has one.
     pub sub_group: Option<String>,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub attempts: u32,
-    /// When its group was last looked for.
+    /// When it was last grouped.
     pub looked: Option<Instant>,
     fingerprint: u64,
 }
 
 impl Entry {
-    /// Notes what is looked at often; everything else is in the store.
+    /// Copies the fields that are read often; all others are read from the store.
     fn see(&mut self, pod: &Pod) {
         let meta = &pod.metadata;
         self.created = meta.creation_timestamp.as_ref().map(|time| time.0);
@@ -146,13 +145,13 @@ pub struct GroupedPods {
     pods: HashMap<Arc<str>, Entry>,
     members: HashMap<GroupKey, Members>,
     retries: BTreeSet<(Instant, String)>,
-    /// When each of them is to be looked at again.
+    /// When each of them is to be grouped again.
     retry_at: HashMap<String, Instant>,
     versions: u64,
 }
 
 impl GroupedPods {
-    /// Takes in a pod; true if it must be grouped (anew).
+    /// Records a pod; true if it must be grouped (again).
     pub fn record(&mut self, pod: &Pod) -> bool {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let known = self.pods.get(uid);
@@ -187,7 +186,7 @@ impl GroupedPods {
         true
     }
 
-    /// The pod is gone. Returns its group if it was the last member.
+    /// Removes a pod. Returns its group if it was the last member.
     pub fn forget(&mut self, pod: &Pod) -> Option<GroupKey> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.drop_retry(uid);
@@ -196,7 +195,7 @@ impl GroupedPods {
         (!self.members.contains_key(&group)).then_some(group)
     }
 
-    /// The pod belongs to the group.
+    /// Records the group of a pod.
     pub fn assign(&mut self, pod: &Pod, group: GroupKey, sub_group: Option<String>) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let Some(entry) = self.pods.get_mut(uid) else { return };
@@ -287,7 +286,7 @@ impl GroupedPods {
         members
     }
 
-    /// Looks at the pod again at the instant, and not before.
+    /// Schedules the next grouping of a pod.
     pub fn retry(&mut self, uid: &str, at: Instant) {
         self.drop_retry(uid);
         self.retry_at.insert(uid.to_owned(), at);
@@ -300,7 +299,7 @@ impl GroupedPods {
         }
     }
 
-    /// Looks at all members of the group again at the instant, unless they are being deleted by then.
+    /// Schedules the next grouping of all members of a group that are not being deleted then.
     pub fn retry_members(&mut self, group: &GroupKey, at: Instant) {
         let members = self.members.get(group).cloned();
         for uid in members.iter().flat_map(Members::iter) {
@@ -308,12 +307,12 @@ impl GroupedPods {
         }
     }
 
-    /// When the next pod is to be looked at again.
+    /// When the next pod is due.
     pub fn next_retry(&self) -> Option<Instant> {
         self.retries.first().map(|(at, _)| *at)
     }
 
-    /// The pods to be looked at again by now, and not being deleted.
+    /// The pods that are due and not being deleted.
     pub fn due(&mut self, now: Instant) -> Vec<Member> {
         let mut due = Vec::new();
         while self.next_retry().is_some_and(|at| at <= now)
@@ -328,7 +327,7 @@ impl GroupedPods {
     }
 }
 
-/// Everything about a pod that its grouping depends on. What we write ourselves is left out.
+/// Everything about a pod that its grouping depends on, without what the grouper itself writes.
 fn fingerprint(pod: &Pod, group: Option<&GroupKey>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let meta = &pod.metadata;

@@ -1,7 +1,7 @@
-//! What becomes of a pod group that exists when its workload asks for something else.
+//! Merges the desired state of a pod group into an existing PodGroup.
 //!
-//! The queue, the node pool, holds and what administrators set by hand stay; the rest follows the workload, but that nobody whose pods run
-//! becomes non-preemptible. Labels and annotations are added or replaced, never removed.
+//! The queue, the node pool, holds and fields set by administrators stay; the rest follows the workload, but a pod group with running pods
+//! never becomes non-preemptible. Labels and annotations are added or replaced, never removed.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::components::Settings;
 use crate::components::bus::Times;
 use crate::mirror::priority::{Classes, preemptible};
 
-/// The pod group as it should be: `desired` laid over `existing`.
+/// The merged pod group: `desired` over `existing`.
 #[must_use]
 pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Settings) -> PodGroup {
     let Some(existing) = existing else {
@@ -64,8 +64,8 @@ pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Setting
     merged
 }
 
-/// Workloads whose pods run already get no protection from eviction by asking for it: they may hold more than their queue's quota by then. Whether
-/// the group would have got it; it keeps its class and preemptibility instead.
+/// Keeps a pod group with running pods preemptible, since it may hold more than its queue's quota: its class and preemptibility stay. Returns
+/// whether it would have become non-preemptible.
 pub fn stay_preemptible(merged: &mut PodGroup, existing: &PodGroup, classes: &Classes) -> bool {
     let (after, before) = (&mut merged.spec, &existing.spec);
     let may_be_victim = |spec: &PodGroupSpec| {

@@ -1,6 +1,6 @@
-//! Where the grouper's writing is done: PodGroup objects, and the annotation of pods that still wait. Off the critical path:
-//! a write starts a little later, so that bindings go first and changes in quick succession become one; a bounded number is
-//! under way; nothing is written that would change nothing, and nothing at all unless this process leads.
+//! The grouper's writes: PodGroup objects, and the annotation of pods that are still pending. Off the critical path:
+//! a write starts a little later, so that Bindings go first and quick changes become one write; the number of open writes is
+//! limited; writes without effect are left out, and only the leader writes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -30,14 +30,13 @@ use crate::components::write_slots::WriteSlot;
 use crate::components::{Context, PlainPodGroups, pods};
 use crate::mirror::priority::Classes;
 
-/// A PodGroup is written this long after there is something to write: long enough that the bindings of the same burst are under
-/// way.
+/// Delay of the write of a PodGroup: long enough that the Bindings of the same burst are sent.
 const WRITE_AFTER: Duration = Duration::from_millis(50);
-/// A new one waits as long for a first word of the scheduler, so that when it began to run goes into the same write.
+/// Delay of the creation of a PodGroup: if the scheduler places it in this time, the time of its start goes into the same write.
 const CREATE_AFTER: Duration = Duration::from_secs(1);
-/// A pod that the scheduler found no place for gets its annotation in a write of its own, this long after.
+/// Delay of the annotation of a pod that the scheduler could not place.
 const MARK_SOON: Duration = Duration::from_millis(300);
-/// A pod that still waits by then gets it, too, whatever it waits for.
+/// Delay of the annotation of any other pending pod.
 const MARK_LATE: Duration = Duration::from_secs(10);
 /// Wait before a failed write is tried again: first and longest.
 const RETRY: Backoff = Backoff {
@@ -45,25 +44,25 @@ const RETRY: Backoff = Backoff {
     longest: Duration::from_secs(60),
 };
 
-/// What is to be true of one pod group.
+/// The desired state of one pod group.
 #[derive(Default)]
 struct DesiredGroup {
-    /// As its workload asks; `None` for groups made by others.
+    /// The group that its workload defines; `None` for groups created by other clients.
     desired: Option<Compact<PodGroup>>,
     /// It is of a single pod that owns it.
     plain: bool,
-    /// The scheduler found no place for it.
+    /// The scheduler could not place it.
     waits: bool,
     /// The scheduler's timestamps.
     times: Option<Times>,
-    /// As the API server answered our last write, until the watch shows it.
+    /// The API server's answer to the last write, until the watch shows it.
     written: Option<Arc<PodGroup>>,
     failures: u32,
 }
 
 /// The end of a write.
 pub enum Written {
-    /// Of a pod group, with what the API server has now; `None` if there was nothing to write after all.
+    /// Of a pod group, with the API server's object; `None` if the write was not needed.
     Group(GroupKey, Result<Option<Arc<PodGroup>>, kube::Error>),
     /// Of the annotation of a pod.
     Pod(Member, Result<(), kube::Error>),
@@ -79,18 +78,18 @@ impl Written {
     }
 }
 
-/// See the module.
+/// The queue of the grouper's writes.
 pub struct PodGroupWriter {
     context: Context,
     stores: Arc<Stores>,
     bus: Bus,
     desired_groups: HashMap<GroupKey, DesiredGroup>,
     agenda: Agenda<GroupKey>,
-    /// Pods that are to name their group, if they still wait when the time comes.
+    /// Pods whose annotation is due at a time, if they are still pending then.
     marks: Agenda<Member>,
-    /// Where both have something to do, the other one is next.
+    /// Pod groups and pods take turns if both have due writes.
     marks_next: bool,
-    /// Writes under way; the owner of the writer joins them.
+    /// Open writes; the owner of the writer joins them.
     pub writes: JoinSet<Written>,
 }
 
@@ -109,7 +108,7 @@ impl PodGroupWriter {
         }
     }
 
-    /// A workload wants this group. Returns the group as it is going to be: what exists keeps its queue.
+    /// Sets the group that a workload defines. Returns the merged group: an existing one keeps its queue.
     pub fn desire(&mut self, key: &GroupKey, desired: &PodGroup, grouped_pods: &GroupedPods) -> Arc<PodGroup> {
         let existing = self.existing(key);
         let earlier = existing.is_none().then(|| self.desired(key)).flatten();
@@ -129,7 +128,7 @@ impl PodGroupWriter {
         let desired_group = self.desired_groups.entry(key.clone()).or_default();
         desired_group.plain = grouped_pods.only_owner(key, &merged);
         desired_group.desired = Compact::json(&mut merged).map(|json| Compact::of(&json));
-        // With KAI's full trail, bindings wait until the group is there.
+        // With KAI's full trail, Bindings wait until the PodGroup exists.
         let awaited = self.context.settings.sharing.always_bind_requests;
         let after = if existing.is_some() || awaited {
             WRITE_AFTER
@@ -140,7 +139,7 @@ impl PodGroupWriter {
         Arc::new(merged)
     }
 
-    /// The scheduler's timestamps of groups.
+    /// Records the scheduler's timestamps of groups.
     pub fn times(&mut self, times: Vec<Times>) {
         for times in times {
             let key = times.group.clone();
@@ -149,7 +148,7 @@ impl PodGroupWriter {
         }
     }
 
-    /// The scheduler found no place for the group.
+    /// Records that the scheduler could not place the group.
     pub fn waits(&mut self, key: &GroupKey) {
         if let Some(desired_group) = self.desired_groups.get_mut(key) {
             desired_group.waits = true;
@@ -157,7 +156,7 @@ impl PodGroupWriter {
         self.queue_if_needed(key, WRITE_AFTER);
     }
 
-    /// The watch shows the group.
+    /// Records the group as the watch shows it.
     pub fn group_seen(&mut self, group: &PodGroup) {
         let key = pods::group_key(&group.metadata);
         if let Some(desired_group) = self.desired_groups.get_mut(&key)
@@ -171,24 +170,24 @@ impl PodGroupWriter {
         }
     }
 
-    /// The group was deleted (its pods, if they stay, will ask for it again), or its last pod is gone.
+    /// Removes a group that was deleted (remaining pods are grouped again) or has lost its last pod.
     pub fn drop_group(&mut self, key: &GroupKey) {
         self.desired_groups.remove(key);
     }
 
-    /// Has the pod name its group, unless it is bound by then (its binding says it, too).
+    /// Queues the annotation of a pod. It is left out if the pod is bound by then: the Binding has it.
     pub fn mark_late(&mut self, pod: &Member) {
         self.marks.plan(pod, Instant::now() + MARK_LATE);
     }
 
-    /// The same for pods that are known to wait.
+    /// Queues the annotation of pods that the scheduler could not place.
     pub fn mark_soon(&mut self, pods: impl Iterator<Item = Member>) {
         for pod in pods {
             self.marks.plan(&pod, Instant::now() + MARK_SOON);
         }
     }
 
-    /// A new leader looks at everything anew.
+    /// Queues all groups and pods again when a term of leadership begins.
     pub fn leading_changed(&mut self, grouped_pods: &GroupedPods) {
         let mut keys: Vec<_> = self.desired_groups.keys().cloned().collect();
         keys.sort_unstable();
@@ -208,12 +207,12 @@ impl PodGroupWriter {
         plain && self.context.settings.plain_pod_groups != PlainPodGroups::Always && self.existing(key).is_none()
     }
 
-    /// When there is something to do next.
+    /// When the next write is due.
     pub fn next_due(&self) -> Option<Instant> {
         [self.agenda.next(), self.marks.next()].into_iter().flatten().min()
     }
 
-    /// Starts the next write that is needed after all.
+    /// Starts the next due write that is still needed.
     pub fn write_next(&mut self, slot: WriteSlot, grouped_pods: &GroupedPods) {
         let now = Instant::now();
         loop {
@@ -257,7 +256,7 @@ impl PodGroupWriter {
         Some(write)
     }
 
-    /// Lets a group whose pods run stay preemptible. Whether it would not have.
+    /// Keeps a group with running pods preemptible. Returns whether it would have become non-preemptible.
     fn stays_preemptible(
         &self,
         key: &GroupKey,
@@ -297,17 +296,17 @@ impl PodGroupWriter {
         written.or_else(|| self.stores.pod_groups.get(key.namespace(), key.name()))
     }
 
-    /// The group as its workload asks.
+    /// The group that its workload defines.
     fn desired(&self, key: &GroupKey) -> Option<PodGroup> {
         self.desired_groups.get(key)?.desired.as_ref()?.object()
     }
 
-    /// The group as it is, or is about to be.
+    /// The group as it exists, or is about to be written.
     fn existing_or_desired(&self, key: &GroupKey) -> Option<Arc<PodGroup>> {
         self.existing(key).or_else(|| self.desired(key).map(Arc::new))
     }
 
-    /// The group as it should be in the API server, if it is not so yet.
+    /// The group to write, if it differs from the API server's.
     fn target(&self, key: &GroupKey) -> Option<(Option<Arc<PodGroup>>, PodGroup)> {
         let desired_group = self.desired_groups.get(key)?;
         let existing = self.existing(key);
@@ -347,7 +346,7 @@ impl PodGroupWriter {
         self.agenda.plan(key, Instant::now() + after);
     }
 
-    /// The write of a group, unless there is nothing to write after all.
+    /// Writes a group, unless the write is not needed.
     fn write(&self, key: &GroupKey, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
         let (existing, mut target) = self.target(key)?;
         let context = Some(self.context_of(Some(&target))).filter(Context::is_leading)?;
@@ -355,7 +354,7 @@ impl PodGroupWriter {
         if existing.is_none() && needless {
             return None;
         }
-        // It may have been bound since the desired_group.
+        // It may have been bound since the group was computed.
         self.stays_preemptible(key, &mut target, existing.as_deref(), grouped_pods);
         let key = key.clone();
         let api: Api<PodGroup> = Api::namespaced(context.writes, key.namespace());
@@ -375,7 +374,7 @@ impl PodGroupWriter {
         Some(write.boxed())
     }
 
-    /// Takes the answer to a write.
+    /// Handles the answer to a write.
     pub fn written(&mut self, written: Written) {
         match written {
             Written::Group(key, result) => self.group_written(&key, result),
@@ -388,7 +387,7 @@ impl PodGroupWriter {
         let Err(error) = result else { return };
         match failure(&error) {
             Failure::Busy | Failure::Unknown => self.marks.plan(pod, Instant::now() + MARK_LATE),
-            // Gone, re-created, or bound meanwhile: its next state is looked at when the watch shows it.
+            // Deleted, re-created or bound meanwhile: the watch shows its next state.
             Failure::Gone | Failure::Conflict | Failure::Refused => {
                 debug!(uid = %pod.uid, %error, "pod not annotated with its group");
             }
@@ -417,7 +416,7 @@ impl PodGroupWriter {
         desired_group.failures += 1;
         let wait = RETRY.wait(desired_group.failures);
         match failure(error) {
-            // Created by somebody else meanwhile, or deleted: the watch is about to show it.
+            // Created by another client meanwhile, or deleted: the watch will show it.
             Failure::Conflict | Failure::Gone => desired_group.written = None,
             Failure::Busy | Failure::Unknown => {
                 debug!(ns = %key.namespace(), name = %key.name(), %error, "pod group not written");
@@ -427,7 +426,7 @@ impl PodGroupWriter {
         self.queue_if_needed(key, wait);
     }
 
-    /// The API server will not have the group: its user must know.
+    /// Reports to the user that the API server rejected the group.
     fn refused(&self, key: &GroupKey, error: &kube::Error) {
         warn!(ns = %key.namespace(), name = %key.name(), %error, "pod group refused by the api server");
         self.bus.events.send(Note {
@@ -440,7 +439,7 @@ impl PodGroupWriter {
         });
     }
 
-    /// The places of pods that do not name theirs yet, with the pod group as it is or is about to be.
+    /// The pod groups and sub-groups of pods without the annotation, with each group as it exists or is about to be written.
     pub fn unwritten(&self, grouped_pods: &GroupedPods) -> Vec<Grouping> {
         let grouping = |entry: &Entry| {
             let group = entry.group.as_ref()?;
@@ -456,12 +455,12 @@ impl PodGroupWriter {
         grouped_pods.all().filter_map(grouping).collect()
     }
 
-    /// The write into a pod of which group it belongs to, unless it says so, or does not wait any more.
+    /// Writes the annotation of a pod, unless it has it or is no longer pending.
     fn mark(&self, member: &Member, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
         let entry = grouped_pods.get(&member.uid)?;
         let group = entry.group.clone()?;
         let (named, placed) = (entry.named.as_ref() == Some(&group), entry.is_placed());
-        // A binding names the group, and cannot name the sub-group: a bound pod must be told that, too.
+        // A Binding names the group and cannot set the sub-group label, so a bound pod needs the write, too.
         let late = (entry.bound && placed) || entry.leaving;
         if (named && placed) || late {
             return None;
@@ -488,7 +487,7 @@ impl PodGroupWriter {
     }
 }
 
-/// As the watch would show it.
+/// The object as the watch would show it.
 fn trimmed(mut group: PodGroup) -> Arc<PodGroup> {
     group.metadata.managed_fields = None;
     Arc::new(group)

@@ -1,5 +1,5 @@
-//! Allocate: places what fits, in the order of queues and pod groups. Nothing is evicted. A pod group that fits only once others have left is planned as a whole. A
-//! pod group that fails does not hold up the pod groups behind it.
+//! Allocate: places what fits, in the order of queues and pod groups. Nothing is evicted. A pod group that fits only on resources of
+//! releasing pods is pipelined as a whole. A pod group that fails does not block those after it.
 
 use crate::engine::fairshare::tree::{Pick, View};
 use crate::engine::model::ids::PodGroupId;
@@ -41,7 +41,7 @@ pub fn allocate(cycle: &mut Cycle) {
     }
 }
 
-/// Some pod of it holds a place already.
+/// Whether some pod of the pod group holds a place already.
 fn runs(cycle: &Cycle, pod_group: PodGroupId) -> bool {
     let pod_group = &cycle.model.pod_groups()[pod_group];
     [Status::Allocated, Status::Binding, Status::Bound, Status::Running]
@@ -49,7 +49,7 @@ fn runs(cycle: &Cycle, pod_group: PodGroupId) -> bool {
         .any(|status| pod_group.with(status) > 0)
 }
 
-/// The pod groups that wait, in the order in which the action would try them if none of them got anything.
+/// The pending pod groups in the order in which the action would try them if none of them could be placed.
 #[must_use]
 pub fn waiting_in_order(cycle: &Cycle) -> Vec<PodGroupId> {
     let mut all = |_| Pick::Take;

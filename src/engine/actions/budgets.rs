@@ -1,10 +1,10 @@
-//! What disruption budgets allow.
+//! Whether disruption budgets allow evictions.
 
 use crate::engine::model::Model;
 use crate::engine::model::ids::PodId;
 use crate::engine::policy::{DisruptionBudgets, Policy};
 
-/// Budgets are to be ignored, or there are none.
+/// Whether no budget counts: the policy ignores them, or there are none.
 #[must_use]
 pub fn unbudgeted(model: &Model, policy: &Policy) -> bool {
     policy.disruption_budgets == DisruptionBudgets::Ignore || model.budgets().is_empty()

@@ -1,5 +1,5 @@
-//! Free capacity: free GPUs per node, and how many pods of a kind each node could still take. One table per question, filled once in a cycle and
-//! then kept up to date for the nodes that decisions touched.
+//! Capacity tables: free resources per node, and how many pods of a kind fit on each node. A table is filled once per cycle and then updated
+//! for the nodes that decisions changed.
 
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
@@ -14,7 +14,7 @@ use crate::engine::placement::rules::gpu_kind;
 /// Cpu, memory, GPUs of all kinds (millionths) and pod slots.
 pub type Capacity = [i64; 4];
 
-/// GPUs of a node that are free, or will be: whole ones, parts of shared ones, MIG slices. In millionths.
+/// GPUs of a node that are free once releasing pods have gone: whole GPUs, parts of shared ones, MIG slices. In millionths.
 #[must_use]
 pub(in crate::engine) fn free_gpus(node: &Node, model: &Model) -> i64 {
     let of = node.gpu_memory();
@@ -27,7 +27,7 @@ pub(in crate::engine) fn free_gpus(node: &Node, model: &Model) -> i64 {
     node.future.get(GPUS) + parts + slices
 }
 
-/// GPUs of a node that a request must find free there. Those that a claim holds already, or may find elsewhere, need not be.
+/// GPUs that must be free on a node for a request. GPUs that a claim holds already, or may get from another pool, need not be.
 #[must_use]
 pub fn needed_gpus(model: &Model, shape: &Shape) -> i64 {
     let gpu = &shape.gpu;
@@ -39,7 +39,7 @@ pub fn needed_gpus(model: &Model, shape: &Shape) -> i64 {
     shape.quota[GPUS] - spared * GPU
 }
 
-/// What is free on a node, or will be.
+/// What is free on a node once releasing pods have gone.
 #[must_use]
 pub fn free(model: &Model, node: NodeId) -> Capacity {
     let node = &model.nodes()[node];
@@ -52,7 +52,7 @@ pub fn free(model: &Model, node: NodeId) -> Capacity {
     ]
 }
 
-/// What a pod's going would free.
+/// What the eviction of a pod would free.
 #[must_use]
 pub fn freed_by(model: &Model, pod: PodId) -> Capacity {
     let shape = &model.shapes()[model.pods()[pod].shape];
@@ -65,38 +65,38 @@ pub fn freed_by(model: &Model, pod: PodId) -> Capacity {
     [shape.vector.get(CPU), shape.vector.get(MEMORY), gpus, 1]
 }
 
-/// Adds one amount to another.
+/// Adds `by` to `room`.
 pub fn add_capacity(room: &mut Capacity, by: &Capacity) {
     for (mine, theirs) in room.iter_mut().zip(by) {
         *mine += theirs;
     }
 }
 
-/// The pods that a table counts.
+/// The pods that a table counts slots for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// So many GPUs, on any node, whatever else is asked for.
+    /// Pods with so many GPUs. Nothing else of the request is considered.
     Gpus(i64),
     /// Pods of a class and shape.
     Pods(ClassId, ShapeId),
 }
 
 impl Kind {
-    /// What one pod asks for; never more than it really does.
+    /// A lower bound of one pod's request.
     fn ask(self, model: &Model) -> Capacity {
         match self {
             Self::Gpus(gpus) => [0, 0, gpus, 0],
             Self::Pods(_, shape) => {
                 let shape = &model.shapes()[shape];
                 let vector = &shape.vector;
-                // Parts of GPUs are rounded when they are counted, so they prove nothing here.
+                // GPU portions are rounded when they are counted, so they give no lower bound.
                 let gpus = if shape.shared { 0 } else { needed_gpus(model, shape) };
                 [vector.get(CPU), vector.get(MEMORY), gpus, 1]
             }
         }
     }
 
-    /// Pods may be on the node at all: the rules of the class and the one on kinds of GPU hold. The class must be up to date.
+    /// Whether the node may take such pods: the rules of the class and `gpu_kind` allow it. The class must be up to date.
     fn allowed(self, model: &Model, node: NodeId) -> bool {
         match self {
             Self::Gpus(_) => true,
@@ -113,7 +113,7 @@ fn copies(ask: &Capacity, room: &Capacity) -> i64 {
     each.map(|(ask, room)| room.max(&0) / ask).min().unwrap_or(0)
 }
 
-/// What rounding may hide on a node with shared GPUs, in millionths of a GPU.
+/// The largest rounding error on a node with shared GPUs, in millionths of a GPU.
 fn slack(model: &Model, node: NodeId) -> i64 {
     let node = &model.nodes()[node];
     if node.groups.iter().any(SharedGpu::used) {
@@ -123,7 +123,7 @@ fn slack(model: &Model, node: NodeId) -> i64 {
     }
 }
 
-/// How many pods of a kind fit, per node and in all, as far as the main resources tell.
+/// Upper bounds of the pods of a kind that fit, per node and in all: only the resources of [`Capacity`] are compared.
 #[derive(Debug)]
 struct Slots {
     kind: Kind,
@@ -152,7 +152,7 @@ pub struct CapacityTables {
 }
 
 impl CapacityTables {
-    /// Catches up with what happened since the last cycle; begins anew if that is less work, or nodes are not what they were.
+    /// Applies the changes since the last cycle; rebuilds all tables if that is cheaper, or if node specs changed.
     pub fn begin(&mut self, model: &mut Model) {
         let touched = model.take_touched();
         let other_nodes = self.node_specs.catch_up(model.epochs().of(Change::NodeSpecs));
@@ -169,7 +169,7 @@ impl CapacityTables {
         self.touch(touched.iter().map(NodeId::of));
     }
 
-    /// Whether everything is as if it were built anew.
+    /// Whether the tables equal freshly built ones.
     #[cfg(test)]
     #[must_use]
     pub fn are_true(&mut self, model: &mut Model) -> bool {
@@ -189,7 +189,7 @@ impl CapacityTables {
             })
     }
 
-    /// Something on these nodes changed for good.
+    /// Marks nodes whose usage changed permanently.
     pub fn touch(&mut self, nodes: impl Iterator<Item = NodeId>) {
         if self.built {
             let before = self.touched.len();
@@ -201,7 +201,7 @@ impl CapacityTables {
         }
     }
 
-    /// Brings free amounts up to date.
+    /// Updates the marked nodes.
     pub fn update(&mut self, model: &Model) {
         if !self.built {
             self.built = true;
@@ -239,7 +239,7 @@ impl CapacityTables {
         &self.capacity[node.at()]
     }
 
-    /// The table for a kind of pods, up to date. After [`CapacityTables::update`].
+    /// The position of the table for a kind of pods, which is updated or created. Call [`CapacityTables::update`] before.
     pub fn table(&mut self, model: &Model, kind: Kind) -> usize {
         let at = self
             .slots

@@ -1,4 +1,4 @@
-//! The end of a cycle: what was decided in the model becomes decisions.
+//! The end of a cycle: the pod states that the cycle changed become decisions.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::engine::model::resources::GPUS;
 use super::cycle::Cycle;
 use super::cycle_log::CycleLog;
 
-/// Turns what was decided into decisions, and the model's states into what is assumed from now on.
+/// Makes decisions of the committed state changes, and marks them in the model as assumed.
 pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
     let Cycle { model, kept, log, .. } = cycle;
     hold_back_parts(model);
@@ -27,7 +27,7 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
     decisions.bind.reserve(with(Status::Allocated));
     decisions.pipeline.reserve(with(Status::Pipelined));
     decisions.evict.reserve(with(Status::Releasing));
-    // In a loop of its own: the pods are far from one another in memory, so the loads overlap.
+    // In a loop of its own, so that the memory loads of many pods overlap.
     let real: Vec<bool> = decided.iter().map(|pod| is_real(model, *pod)).collect();
     let beyond = budgets_exceeded(model, &decided, &real);
     for (pod, real) in decided.into_iter().zip(real) {
@@ -51,12 +51,13 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
     }
     decisions.times.sort_by(|left, right| left.group.cmp(&right.group));
     decisions.work = log.work;
-    // Now rather than at the beginning of the next cycle, which is waited for.
+    // Here rather than at the start of the next cycle: a new pod waits for that one.
     kept.capacity.begin(model);
     kept.capacity.update(model);
 }
 
-/// A pod group placed in this cycle that lost a part of it again to a later action is not bound in part: the rest waits with it.
+/// Pipelines the allocated pods of pod groups whose minimum is met only with pipelined pods, so that none is bound in part. A later action of the
+/// cycle may have taken places of a pod group that was allocated as a whole.
 fn hold_back_parts(model: &mut Model) {
     let decided = model.decided().iter().copied();
     let mut placed: Vec<PodId> = decided
@@ -83,7 +84,7 @@ fn hold_back_parts(model: &mut Model) {
     }
 }
 
-/// It was bound before this cycle, so that to take its place is to evict it.
+/// Whether the pod was bound before this cycle, so that it must be evicted to free its place.
 fn is_real(model: &Model, id: PodId) -> bool {
     let pod = &model.pods()[id];
     pod.assumed == Assumed::Bound || pod.input.status != PodStatus::Pending
@@ -119,7 +120,7 @@ fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, real: bool, de
     }
 }
 
-/// The disruption budgets that pods are evicted beyond, by the pods' uids.
+/// The disruption budgets that evictions exceed, by the uids of the evicted pods.
 fn budgets_exceeded(model: &Model, decided: &[PodId], real: &[bool]) -> BTreeMap<Name, Vec<Name>> {
     if model.budgets().is_empty() {
         return BTreeMap::new();

@@ -1,18 +1,18 @@
-//! What stays the same during a cycle.
+//! The inputs of a cycle that do not change while it runs.
 
 use crate::engine::fairshare::order::Rules;
 use crate::engine::input::Time;
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::Policy;
 
-/// What a cycle goes by beside the model.
+/// The inputs of a cycle beside the model.
 #[derive(Clone, Copy)]
 pub struct CycleContext<'a> {
     /// The settings.
     pub policy: &'a Policy,
-    /// Preferences among nodes, as the settings have them.
+    /// The score terms that the policy switches on.
     pub scorers: &'a Scorers,
-    /// Rules of order, as the settings have them.
+    /// The rules of order that the policy switches on.
     pub rules: Rules,
     /// The time of the cycle.
     pub now: Time,

@@ -1,4 +1,4 @@
-//! A cycle under way: the parts that actions work with.
+//! The state of a running cycle, on which the actions work.
 
 use crate::engine::fairshare::sorted::SortedPodGroups;
 use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Purpose};
@@ -13,7 +13,7 @@ use super::cycle_log::CycleLog;
 use super::node_scratch::NodeScratch;
 use super::place::{PlacementCaches, Placer};
 
-/// What is kept from cycle to cycle beside the model.
+/// State that is kept between cycles beside the model.
 #[derive(Debug, Default)]
 pub struct Kept {
     /// Pending pod groups and possible victims of each queue, in order.
@@ -34,9 +34,9 @@ pub struct Cycle<'a> {
     pub context: CycleContext<'a>,
     /// See [`Kept`].
     pub kept: &'a mut Kept,
-    /// What placing has found out so far.
+    /// Results of placement attempts that are still valid.
     pub caches: PlacementCaches,
-    /// What is noted for reports and decisions.
+    /// Records for reports and decisions.
     pub log: CycleLog,
     /// Steps that the complete search may still take.
     pub steps_left: usize,
@@ -63,14 +63,14 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Remembers which pod group is being placed, for the case that it makes the cycle panic.
+    /// Records the pod group that is being placed, so that it can be set aside if the cycle panics.
     pub fn begin_placing(&mut self, pod_group: PodGroupId) {
         self.kept.placing = Some(pod_group);
         #[cfg(test)]
         crate::engine::tests::faults::panic_if_told(&self.model.pod_groups()[pod_group].key);
     }
 
-    /// What places pods.
+    /// A placer on this cycle's state.
     pub fn placer(&mut self) -> Placer<'_> {
         Placer {
             model: self.model,
@@ -80,7 +80,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// A tree for pending pod groups, as deep as the policy wants an action to look. No queue has been added yet.
+    /// An empty order tree for pending pod groups, limited to the action's depth in the policy.
     #[must_use]
     pub fn pending_tree(&self, action: ActionKind) -> OrderTree {
         let tree = OrderTree::new(self.context.rules, Purpose::Pending);
@@ -90,7 +90,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// A pending pod group, to be pushed again.
+    /// The tree entry of a pending pod group, to push it again.
     #[must_use]
     pub fn waiting_entry(&self, pod_group: PodGroupId) -> Option<OrderEntry> {
         let (_, order, amount) = self.kept.sorted.waiting(pod_group)?;
@@ -103,7 +103,7 @@ impl<'a> Cycle<'a> {
         })
     }
 
-    /// Keeps all changes.
+    /// Commits all changes of the open statement.
     pub fn commit(&mut self) {
         self.kept.capacity.touch(self.model.nodes_in_log());
         self.model.commit();

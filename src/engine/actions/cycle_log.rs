@@ -1,4 +1,4 @@
-//! What a cycle notes for its reports, decisions and counters.
+//! Records of a cycle for its reports, decisions and counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,24 +14,24 @@ use crate::engine::policy::ActionKind;
 pub struct Verdict {
     /// The action.
     pub action: ActionKind,
-    /// The group that gets the place.
+    /// The pod group that gets the place.
     pub for_group: Option<GroupKey>,
-    /// The reason.
+    /// The cause.
     pub why: EvictionCause,
 }
 
-/// A pod that had a place before an answer of this cycle took it.
+/// A pod that lost its place to a victim search of this cycle.
 #[derive(Clone, Debug)]
 pub struct Taken {
-    /// Its state then.
+    /// Its state before.
     pub before: State,
-    /// How many others had been taken from before.
+    /// How many pods had lost their places before it.
     pub(super) order: usize,
-    /// How many answers of reclaim had been kept when it lost its place.
+    /// The length of [`CycleLog::gains`] when it lost its place.
     pub(super) gains: usize,
 }
 
-/// What a cycle notes.
+/// The records of a cycle.
 #[derive(Debug, Default)]
 pub struct CycleLog {
     /// Why pod groups wait.
@@ -40,22 +40,22 @@ pub struct CycleLog {
     pub verdicts: BTreeMap<PodId, Verdict>,
     /// Pods that had a place and lost it in this cycle.
     pub taken: BTreeMap<PodId, Taken>,
-    /// For each answer of reclaim, the queues that hold more by it.
+    /// For each successful reclaim, the queues that gained by it.
     pub gains: Vec<Vec<QueueId>>,
-    /// When pod groups evicted in this cycle had been evicted before.
+    /// The eviction times of pod groups from before this cycle, to restore them if nothing is evicted after all.
     pub evictions_before: BTreeMap<PodGroupId, [Option<Time>; 2]>,
     /// Pod groups with a new timestamp.
     pub timed: BTreeSet<PodGroupId>,
     /// Instants at which a preemption delay ends.
     pub delayed_until: BTreeSet<Time>,
-    /// When the first of the minimum run times ends that kept a victim from being taken.
+    /// The earliest end of a minimum run time that protected a victim.
     pub protected_until: Option<Time>,
-    /// Steps.
+    /// Counted steps.
     pub work: Work,
 }
 
 impl CycleLog {
-    /// Notes about a pod group, to be added to.
+    /// The findings about a pod group; empty ones are added if there are none.
     pub fn note(&mut self, pod_group: PodGroupId) -> &mut Findings {
         self.findings.entry(pod_group).or_default()
     }
@@ -65,7 +65,7 @@ impl CycleLog {
         self.note(pod_group).add(code, message, Detail::Text);
     }
 
-    /// A minimum run time that ends then kept a victim from being taken.
+    /// Records that a minimum run time which ends at `until` protected a victim.
     pub fn protected(&mut self, until: Time) {
         self.protected_until = Some(self.protected_until.map_or(until, |first| first.min(until)));
     }

@@ -1,17 +1,17 @@
-//! Memory for what a probe of the victim search works out for each node.
+//! Per-node scratch memory of the victim search's probes.
 
 use super::capacity::Capacity;
 
 /// What victims free on a node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeVictims {
-    /// By victims of the probe before.
+    /// Freed by the recorded victims: those of the last probe that succeeded.
     pub(super) recorded: Capacity,
-    /// By the others.
+    /// Freed by the other victims.
     pub(super) freed: Capacity,
     /// Positions of the potential batches with a pod here.
     pub(super) batches: Vec<usize>,
 }
 
-/// One per node; lent to a probe and handed back blank, so that a probe costs what it touches.
+/// One entry per node. A probe resets what it used, so that its cost depends on the nodes that it touches alone.
 pub type NodeScratch = Vec<NodeVictims>;

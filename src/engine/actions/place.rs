@@ -32,16 +32,16 @@ use super::context::CycleContext;
 use super::cycle_log::CycleLog;
 use super::unschedulable::UnschedulableCache;
 
-/// For real, or to see what would be.
+/// Whether placement is real or part of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode<'a> {
-    /// Pods are placed now where they fit now; findings are noted.
+    /// Pods are allocated where they fit now, else pipelined; findings are recorded.
     Real,
-    /// Pods are only planned, on these nodes.
+    /// Pods are pipelined only, on these nodes.
     Simulate(&'a NodeSet),
 }
 
-/// What placing has found out in a cycle.
+/// Results of placement attempts in a cycle that later attempts use.
 #[derive(Debug, Default)]
 pub struct PlacementCaches {
     /// Kinds of pods that fit nowhere at present.
@@ -50,17 +50,17 @@ pub struct PlacementCaches {
     rejected: RefCell<RejectedNodes>,
     /// Capacity counted in the domains of topologies.
     domain_capacity: DomainCapacityCache,
-    /// Kinds of pods that found no place in the simulation under way: no capacity is freed in it any more.
+    /// Kinds of pods that fitted nowhere in the current simulation, which frees no more capacity.
     lost_kinds: Vec<(Mark, (ClassId, ShapeId))>,
 }
 
 impl PlacementCaches {
-    /// A simulation begins or ends.
+    /// Clears what holds for one simulation only: call it when a simulation begins or ends.
     pub fn forget_lost_kinds(&mut self) {
         self.lost_kinds.clear();
     }
 
-    /// Forgets what was found after a mark, because it is taken back.
+    /// Removes results found after a mark, because the changes since are rolled back.
     pub fn rolled_back(&mut self, mark: Mark) {
         self.unschedulable.rolled_back(mark);
         while self.lost_kinds.last().is_some_and(|(found, _)| *found > mark) {
@@ -68,7 +68,7 @@ impl PlacementCaches {
         }
     }
 
-    /// What is placed now stays, so what was found holds from here on.
+    /// Keeps all results, because the open statement is committed.
     pub fn committed(&mut self) {
         self.unschedulable.committed();
     }
@@ -82,12 +82,12 @@ pub struct Placer<'a> {
     pub context: CycleContext<'a>,
     /// What placing has found out so far.
     pub caches: &'a mut PlacementCaches,
-    /// Where it notes why pods fit nowhere, and its steps.
+    /// Receives the reasons why pods fit nowhere, and the steps.
     pub log: &'a mut CycleLog,
 }
 
 impl Placer<'_> {
-    /// Places pods of a pod group, all or none. On failure the model is as before.
+    /// Places pods of a pod group, all or none. On failure the model is unchanged.
     pub fn place(&mut self, pod_group: PodGroupId, pods: &[PodId], mode: Mode) -> bool {
         if pods.is_empty() || self.gate_closed(pod_group, pods, mode) {
             return false;
@@ -108,7 +108,7 @@ impl Placer<'_> {
         self.place_member(pod_group, top, pods, mode, scope)
     }
 
-    /// The queue has no room for all of it.
+    /// Whether a limit or quota of the queue refuses the pods.
     fn gate_closed(&mut self, pod_group: PodGroupId, pods: &[PodId], mode: Mode) -> bool {
         let entry = &self.model.pod_groups()[pod_group];
         let (Some(queue), Some(input)) = (entry.queue, &entry.input) else {
@@ -132,7 +132,7 @@ impl Placer<'_> {
         true
     }
 
-    /// Places a member's pods in the first domain that takes them, if a topology says where they must be or had better be.
+    /// Places a member's pods, in the first topology domain that takes all of them if the member has a topology constraint.
     fn place_member(
         &mut self,
         pod_group: PodGroupId,
@@ -172,7 +172,7 @@ impl Placer<'_> {
         false
     }
 
-    /// The domains that a member's pods may go to. Pods of it that hold a place bind the others to their domain.
+    /// The domains for a member's pods. Placed pods of the member restrict the others to their domain.
     fn domains_of(
         &mut self,
         pod_group: PodGroupId,
@@ -201,7 +201,7 @@ impl Placer<'_> {
         domains(self.model, &question, &mut self.caches.domain_capacity)
     }
 
-    /// Takes everything back since a mark.
+    /// Rolls back all changes since a mark.
     fn rollback(&mut self, mark: Mark) {
         self.model.rollback(mark);
         self.caches.rolled_back(mark);
@@ -230,7 +230,7 @@ impl Placer<'_> {
         placed
     }
 
-    /// Those of the pods that are under each member of a set.
+    /// The pods by the member of the set that they belong to.
     fn pods_below(&self, pod_group: PodGroupId, set: Member, pods: &[PodId]) -> BTreeMap<Member, Vec<PodId>> {
         let entry = &self.model.pod_groups()[pod_group];
         let mut each: BTreeMap<Member, Vec<PodId>> = BTreeMap::new();
@@ -257,7 +257,7 @@ impl Placer<'_> {
         true
     }
 
-    /// Places one pod. On failure says why, except in a simulation.
+    /// Places one pod. The error has the reason, except in a simulation.
     fn place_pod(&mut self, id: PodId, mode: Mode, scope: Scope) -> Result<(), Option<Arc<PodProblem>>> {
         if let Some(text) = too_large(self.model, self.context.policy, id) {
             return Err(Some(Arc::new(PodProblem {
@@ -328,7 +328,7 @@ impl Placer<'_> {
         Err(Some(problem))
     }
 
-    /// Puts a pod on a node that suits it: now if it may and can, else as soon as there is room.
+    /// Allocates a pod to a node that fits it if `real` and the resources are free now, else pipelines it.
     fn assign(&mut self, pod: PodId, node: NodeId, real: bool) {
         let shape = &self.model.shapes()[self.model.pods()[pod].shape];
         let choice = shape.shared.then(|| {
@@ -347,7 +347,7 @@ impl Placer<'_> {
             && self.evicted_from(pod, node)
             && self.model.pods()[pod].state.hold.as_ref().is_some_and(|hold| {
                 let held = hold.extras();
-                // Where no alignment is foreseen there is nothing that could have changed.
+                // Without predicted alignment the zones cannot differ.
                 (zones.is_empty() || held.zones == zones) && held.volumes == volumes && held.devices == devices
             })
             && choice.as_ref().is_none_or(|choice| self.stays(pod, choice));
@@ -386,7 +386,7 @@ impl Placer<'_> {
         ((!grants.is_empty()).then(|| Arc::new(grants)), now)
     }
 
-    /// The NUMA zones that the kubelet will use, and whether they are free now.
+    /// The NUMA zones that the kubelet is expected to use, and whether they are free now.
     fn zones(&self, pod: PodId, node: NodeId, now: bool) -> (Vec<ZoneShare>, bool) {
         let node = &self.model.nodes()[node];
         let Some(pod) = self.model.pods()[pod]
@@ -407,7 +407,7 @@ impl Placer<'_> {
         }
     }
 
-    /// What its claims without a volume get, and whether they can have it now.
+    /// The volumes promised to its unbound claims, and whether they are available now.
     fn volumes(&self, pod: PodId, node: NodeId, now: bool) -> (Promises, bool) {
         let fit = |now| volumes::fit(self.model, pod, node, now, self.context.policy.csi_storage);
         match fit(now) {
@@ -416,14 +416,14 @@ impl Placer<'_> {
         }
     }
 
-    /// The open statement evicted it from this node. A pod that lost a mere plan was evicted before; whether it may stay is found out when all is decided.
+    /// Whether the open statement evicted the pod from this node. A pod that was only pipelined does not count: `spare` decides about it at the end.
     fn evicted_from(&self, pod: PodId, node: NodeId) -> bool {
         let state = &self.model.pods()[pod].state;
         state.evicted_from.is_some_and(|status| status != Status::Pipelined)
             && state.hold.as_ref().is_some_and(|hold| hold.node == node)
     }
 
-    /// A pod evicted from this node would get back the very GPUs that it has.
+    /// Whether a pod evicted from this node gets back the GPUs that it has.
     fn stays(&self, pod: PodId, choice: &gpu::Choice) -> bool {
         let Some(hold) = &self.model.pods()[pod].state.hold else {
             return false;
@@ -432,7 +432,7 @@ impl Placer<'_> {
         choice.fresh == 0 && choice.joined.len() == held.len() && choice.joined.iter().all(|group| held.contains(group))
     }
 
-    /// A pod group got something that it must wait for, and without that its minimum is not met: all of it waits.
+    /// Pipelines all pods placed since a mark if the minimum is met only with pipelined pods. Returns whether it did.
     pub fn wait_as_one(&mut self, pod_group: PodGroupId, mark: Mark) -> bool {
         if self.model.pod_groups()[pod_group].with(Status::Pipelined) == 0
             || self.model.pod_groups()[pod_group].whole_without_plans()

@@ -1,4 +1,4 @@
-//! Pod groups that are certain to fail because a pod group that asks for no more, under the same constraints, has just failed.
+//! Skips pod groups that cannot fit because one with the same constraints that requests no more has failed in this action.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::engine::model::ids::{ClassId, PodGroupId, PodId, QueueId};
 use crate::engine::model::pod::Status;
 use crate::engine::model::resources::Resources;
 
-/// What makes pod groups comparable: kind and rank of the pod group, what it needs and has, the topologies that bind it, the classes of its waiting pods.
+/// Pod groups are compared if these are equal: priority and preemptibility, minimums and active pods, topology constraints, classes of the pending pods.
 type Signature = (
     Option<QueueId>,
     i64,
@@ -25,7 +25,7 @@ pub struct FailedPodGroups {
 }
 
 impl FailedPodGroups {
-    /// Whether a pod group asks for at least as much as one that failed.
+    /// Whether a pod group requests at least as much as one that failed.
     #[must_use]
     pub fn must_fail(&self, model: &Model, table: Option<QueueId>, pod_group: PodGroupId) -> bool {
         if self.failed.is_empty() {
@@ -42,7 +42,7 @@ impl FailedPodGroups {
                 .all(|(failed, asked)| failed.0.fits(&asked.0, false) && failed.1 <= asked.1)
     }
 
-    /// Remembers a failed pod group.
+    /// Adds a failed pod group.
     pub fn failed(&mut self, model: &Model, table: Option<QueueId>, pod_group: PodGroupId) {
         let asked = requests(model, pod_group);
         self.failed.entry(signature(model, table, pod_group)).or_insert(asked);

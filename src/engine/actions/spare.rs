@@ -1,11 +1,11 @@
 //! Sparing pods that need not be evicted or moved.
 //!
-//! Searches pack freely: a victim takes the best place that is left, not its own. Later answers of the cycle may take plans back, or make room. So pods may be
-//! evicted or moved although their places are free with all that is decided. Here they get them back: first all at once, then those in the way of a
-//! decision lose them again, the least worth keeping first; these are then tried one by one. What was bound in this cycle is worth
-//! most, a pod that loses its place more than one that has another.
+//! A simulation gives a victim the best place that is left, not its own, and later steps of the cycle may undo plans or free more resources. So pods may be
+//! evicted or moved although no decision needs their places. Here they get them back: first all at once; then those that block a
+//! decision lose them again, the least valuable first; then these are tried one by one. Pods bound in this cycle are the most
+//! valuable, and a pod without another place is more valuable than one that is moved.
 //!
-//! Without the plugin this is done only for pods that would wait for the very place that they hold.
+//! Without the plugin this is done only for pods that would be pipelined to the place that they hold.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +25,10 @@ use super::context::CycleContext;
 use super::cycle::Cycle;
 use super::cycle_log::{CycleLog, Taken};
 
-/// Passes over those that were evicted or moved, at most: each pass may make room for the next.
+/// Limit on passes over the evicted and moved pods. A pass may free resources that the next can use.
 const PASSES: usize = 8;
 
-/// A pod that may stay after all.
+/// An evicted or moved pod that may keep its place.
 struct Candidate {
     pod: PodId,
     stay: State,
@@ -44,21 +44,21 @@ impl Candidate {
     }
 }
 
-/// Pods that may stay after all, and what must be known about the others.
+/// The candidates, and facts about the other pods.
 struct SpareState {
-    /// Those worth most first.
+    /// The most valuable first.
     candidates: Vec<Candidate>,
-    /// Leavers by the node where they would stay.
+    /// Positions of candidates by the node where they would stay.
     on: BTreeMap<NodeId, Vec<usize>>,
-    /// Leavers of each pod group that has several.
+    /// Positions of the candidates of each pod group that has several.
     pod_groups: Vec<Vec<usize>>,
-    /// What is free there later if none of them stays. A node may be short of something for other reasons.
+    /// Future free resources of the nodes if no candidate stays. They may be negative for other reasons.
     free_without: BTreeMap<NodeId, Resources>,
     /// Pods with a new place that depends on where others are.
     dependents: Vec<PodId>,
 }
 
-/// Gives pods their places back.
+/// Gives evicted and moved pods their places back.
 pub struct Sparer<'a> {
     /// The cluster.
     pub model: &'a mut Model,
@@ -68,7 +68,7 @@ pub struct Sparer<'a> {
     pub taken: &'a BTreeMap<PodId, Taken>,
 }
 
-/// Before decisions go out: a pod that lost its place in this cycle, or is to move, stays where nothing that is decided needs the place. Whether any does.
+/// Runs at the end of a cycle: pods that lost their places or are moved stay where no decision needs the place. Returns whether any pod stays.
 pub fn spare_needless(cycle: &mut Cycle) -> bool {
     let start = cycle.model.mark();
     let by_order = cycle.log.taken.iter().map(|(pod, taken)| (*pod, taken.clone()));
@@ -107,7 +107,7 @@ pub fn spare_needless(cycle: &mut Cycle) -> bool {
     !spared.is_empty()
 }
 
-/// A later answer of reclaim let a queue grow that had lost this pod, or one above it.
+/// Whether a later reclaim gave capacity to a queue that had lost this pod, or to one above it: that decision counted on the loss.
 fn reclaim_relies_on(model: &Model, log: &CycleLog, pod: PodId, taken: &Taken) -> bool {
     let queue = model.pod_group_of(pod).and_then(|pod_group| pod_group.queue);
     let later = &log.gains[taken.gains..];
@@ -117,7 +117,7 @@ fn reclaim_relies_on(model: &Model, log: &CycleLog, pod: PodId, taken: &Taken) -
     })
 }
 
-/// Pod groups that lose nothing after all were not evicted in this cycle.
+/// Restores the eviction times of pod groups that lose no pod after all.
 fn restore_eviction_times(cycle: &mut Cycle, spared: &[PodId]) {
     let pod_groups: BTreeSet<PodGroupId> = spared
         .iter()
@@ -133,14 +133,14 @@ fn restore_eviction_times(cycle: &mut Cycle, spared: &[PodId]) {
 }
 
 impl Sparer<'_> {
-    /// Pods that lost their place, or their plan, to the open statement since a mark get it back where nothing needs it. With `moved` also those with another place.
+    /// Gives back places and plans that the open statement took since a mark and does not need. With `moved` also to pods with another place.
     pub fn spare_since(&mut self, mark: Mark, moved: bool) {
         let mut seen = BTreeSet::new();
         let mut found: Vec<(PodId, State)> = Vec::new();
         for (pod, before) in self.model.states_before(mark) {
             let now = &self.model.pods()[pod].state;
             let taken = now.evicted_from.is_some() && (now.plan.is_none() || moved);
-            // Mostly the place is taken, and that is seen at once.
+            // Fast path: mostly the place is in use.
             if taken && (moved || !self.is_full(pod, before)) && seen.insert(pod) {
                 found.push((pod, before.clone()));
             }
@@ -154,7 +154,7 @@ impl Sparer<'_> {
         self.spare(found);
     }
 
-    /// The node where a pod was has no room for it.
+    /// Whether the node where a pod was has too few free resources for it.
     fn is_full(&self, pod: PodId, before: &State) -> bool {
         let pod = &self.model.pods()[pod];
         let shape = &self.model.shapes()[pod.shape];
@@ -163,7 +163,7 @@ impl Sparer<'_> {
         !shape.shared && pod.input.claims.is_none() && place.is_none_or(full)
     }
 
-    /// Gives pods back what they had, where that can be. Returns those.
+    /// Gives pods back the states that they had, where possible. Returns these pods.
     fn spare(&mut self, found: Vec<(PodId, State)>) -> Vec<PodId> {
         let mut spare_state = self.spare_state(found);
         let mut nodes = BTreeSet::new();
@@ -197,8 +197,8 @@ impl Sparer<'_> {
         spared.map(|candidate| candidate.pod).collect()
     }
 
-    /// A pod that is to get new shared GPUs on its own node gets its old ones instead, as far as no other pod stays on them; and so do pods that were to share
-    /// the new ones.
+    /// A pod that would get new shared GPUs on its own node keeps its old ones instead, unless another pod stays on them. Pods that were to share
+    /// the new ones share the old ones.
     fn restore_gpu_groups(&mut self, pod: PodId, stay: &State) {
         let (Some(hold), Some(plan)) = (&stay.hold, self.model.pods()[pod].state.plan.clone()) else {
             return;
@@ -230,12 +230,12 @@ impl Sparer<'_> {
         }
     }
 
-    /// Those of the pods found that could stay at best.
+    /// The pods that could stay if no other candidate did.
     fn spare_state(&self, found: Vec<(PodId, State)>) -> SpareState {
         let model = &*self.model;
         let mut ranked: Vec<((u8, Reverse<usize>), Candidate)> = Vec::with_capacity(found.len());
         let mut free_without: BTreeMap<NodeId, Resources> = BTreeMap::new();
-        // What is free on nodes once those planned there stay where they are.
+        // Free resources of nodes without the pods that are pipelined there and could stay where they are.
         let mut most: BTreeMap<NodeId, Resources> = BTreeMap::new();
         for (order, (pod, stay)) in found.into_iter().enumerate() {
             let go = model.pods()[pod].state.clone();
@@ -279,7 +279,7 @@ impl Sparer<'_> {
             }
         }
         let mut pod_groups: Vec<Vec<usize>> = of.into_values().filter(|those| those.len() > 1).collect();
-        // By who is worth most in them.
+        // By their most valuable pod.
         pod_groups.sort();
         let counted = candidates
             .iter()
@@ -294,7 +294,7 @@ impl Sparer<'_> {
         }
     }
 
-    /// Pods placed in this cycle that must be near others, or spread among them.
+    /// Pods placed in this cycle with pod affinity or spread constraints.
     fn dependents(&self) -> Vec<PodId> {
         let model = &*self.model;
         let changed = model.decided().iter().copied().chain(model.changed_in_statement());
@@ -310,19 +310,19 @@ impl Sparer<'_> {
         dependents
     }
 
-    /// A node by its name's rank, so that the order in which nodes became known does not matter.
+    /// A node with the rank of its name, so that results do not depend on the order of node events.
     fn ranked(&self, node: NodeId) -> (u32, NodeId) {
         (self.model.nodes()[node].rank, node)
     }
 
-    /// Lets a pod go after all. The node where it is planned, if it is.
+    /// Evicts a candidate again. Returns the node that it is pipelined to, if any.
     fn evict_again(&mut self, candidate: &mut Candidate) -> Option<(u32, NodeId)> {
         self.model.set_state(candidate.pod, candidate.go.clone());
         candidate.stays = false;
         candidate.go.plan.as_ref().map(|plan| self.ranked(plan.node))
     }
 
-    /// Lets pods go until there is room for what is decided on these nodes, and on those to which they go.
+    /// Evicts candidates again until these nodes, and those to which the candidates move, have room for the decisions.
     fn make_room(&mut self, spare_state: &mut SpareState, mut nodes: BTreeSet<(u32, NodeId)>) {
         while let Some((_, node)) = nodes.pop_first() {
             let here = spare_state.on.get(&node).cloned().unwrap_or_default();
@@ -336,7 +336,7 @@ impl Sparer<'_> {
         }
     }
 
-    /// There is room for a pod that stays, beside all that is decided.
+    /// Whether the node has room for a candidate beside the decisions.
     fn has_room_to_stay(&self, spare_state: &SpareState, at: usize) -> bool {
         let candidate = &spare_state.candidates[at];
         let model = &*self.model;
@@ -356,7 +356,7 @@ impl Sparer<'_> {
             && grants.all(|used| model.devices().suffices(used.claim, &used.allocation))
     }
 
-    /// Nothing but room speaks against it that a pod stays, which it does at present.
+    /// Whether a candidate, which stays at present, may stay if the node has room for it.
     fn may_stay(&mut self, spare_state: &SpareState, at: usize) -> bool {
         let candidate = &spare_state.candidates[at];
         let Some((pod_group, member)) = self.model.pods()[candidate.pod]
@@ -371,7 +371,7 @@ impl Sparer<'_> {
             && self.others_allow(candidate, &spare_state.dependents)
     }
 
-    /// No queue passes its limit by it.
+    /// Whether all queues stay within their limits.
     fn within_limits(&self, candidate: &Candidate, pod_group: PodGroupId) -> bool {
         let model = &*self.model;
         let shape = &model.shapes()[model.pods()[candidate.pod].shape];
@@ -394,7 +394,7 @@ impl Sparer<'_> {
         })
     }
 
-    /// The pod group can use a pod that it had lost: it has what it needs, and so has the pod set; or it has lost nothing.
+    /// Whether the pod group can use the pod: its minimum and that of the pod set are met, or it has lost no pod.
     fn is_useful(&self, pod_group: PodGroupId, member: Member) -> bool {
         let entry = &self.model.pod_groups()[pod_group];
         let active = entry.active();
@@ -406,7 +406,7 @@ impl Sparer<'_> {
         (entry.satisfied(0, &active) && entry.satisfied(member, &active)) || !entry.pods.iter().any(lost)
     }
 
-    /// Each part of the pod group that must be in one domain of a topology is.
+    /// Whether each member with a required topology level is in one domain.
     fn in_one_domain(&self, pod_group: PodGroupId) -> bool {
         let model = &*self.model;
         let entry = &model.pod_groups()[pod_group];
@@ -432,7 +432,7 @@ impl Sparer<'_> {
         })
     }
 
-    /// Other pods allow the one that stays, and those that were placed with it gone still may be where they are.
+    /// Whether relations between pods allow the candidate to stay, and still allow the pods that were placed while it was gone.
     fn others_allow(&mut self, candidate: &Candidate, dependents: &[PodId]) -> bool {
         let model = &*self.model;
         let (id, node) = (candidate.pod, candidate.place().node);
@@ -458,7 +458,7 @@ impl Sparer<'_> {
             && spreading.is_none_or(|spreading| spreading.clash(self.model, node).is_none())
     }
 
-    /// The storage that would go with the pod is not counted on, and its volumes can be had with it counted as gone, so they can with it.
+    /// Whether no decision uses storage that would be freed with the pod, and its own volumes are available.
     fn reaches_volumes(&mut self, candidate: &Candidate) -> bool {
         let (model, node) = (&*self.model, candidate.place().node);
         let claims = model.pods()[candidate.pod].input.volumes.iter();
@@ -481,7 +481,7 @@ impl Sparer<'_> {
         reached
     }
 
-    /// A pod whose place depends on others still may be there, whatever became of this one.
+    /// Whether a dependent pod still fits its place if `pod` stays.
     fn dependent_fits(&mut self, dependent: PodId, pod: PodId) -> bool {
         let asked = self.model.classes()[self.model.pods()[dependent].class].asked.as_ref();
         let about = |counter| self.model.pods()[pod].counted.contains(counter);
@@ -498,7 +498,7 @@ impl Sparer<'_> {
         holds
     }
 
-    /// Keeps one pod if that can be.
+    /// Keeps one candidate if possible.
     fn try_alone(&mut self, spare_state: &mut SpareState, at: usize) -> bool {
         if spare_state.candidates[at].stays {
             return false;
@@ -514,7 +514,7 @@ impl Sparer<'_> {
         stays
     }
 
-    /// Keeps those of a pod group for whom there is room, if they can only stay together.
+    /// Keeps the candidates of a pod group that fit together, where each alone could not stay.
     fn try_together(&mut self, spare_state: &mut SpareState, pod_group: usize) -> bool {
         let those: Vec<usize> = spare_state.pod_groups[pod_group]
             .iter()

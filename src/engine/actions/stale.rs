@@ -1,7 +1,7 @@
-//! Stale gang eviction: what is left of a pod group that lost members it needs is evicted after a grace period.
+//! Stale gang eviction: the remaining pods of a pod group below its minimum are evicted after a grace period.
 //!
-//! It is no voluntary disruption: what is left of a pod group does no work, and a disruption budget that kept it would keep its devices for good. So it goes
-//! beyond budgets, unless they are always to be respected.
+//! This exceeds disruption budgets unless the policy always respects them: the remaining pods do no work, and a budget would let them hold their
+//! devices for ever.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::context::CycleContext;
 use super::cycle::Cycle;
 use super::cycle_log::Verdict;
 
-/// Brings the set of broken pod groups and their timestamps up to date.
+/// Updates the set of stale pod groups and their timestamps.
 fn watch_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
     let now = cycle.context.now;
     for id in cycle.model.take_changed_pod_groups() {
@@ -34,7 +34,7 @@ fn watch_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
     }
 }
 
-/// When a broken pod group's grace period ends; `None` = never.
+/// When a stale pod group's grace period ends; `None` = never.
 #[must_use]
 pub fn stale_until(model: &Model, context: CycleContext, pod_group: PodGroupId) -> Option<Time> {
     let input = model.pod_groups()[pod_group].input.as_ref()?;

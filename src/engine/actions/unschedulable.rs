@@ -1,4 +1,4 @@
-//! Kinds of pods that fit nowhere at present.
+//! The unschedulable cache: kinds of pods that fitted no node in this action.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::engine::explain::refusal::PodProblem;
 use crate::engine::model::Mark;
 use crate::engine::model::ids::{ClassId, ShapeId};
 
-/// Pods of a kind that fitted nowhere, while nothing was freed since.
+/// Kinds of pods that fitted no node. Valid until resources are freed.
 #[derive(Debug, Default)]
 pub struct UnschedulableCache {
     kinds: BTreeMap<(ClassId, ShapeId), Arc<PodProblem>>,
@@ -15,12 +15,12 @@ pub struct UnschedulableCache {
 }
 
 impl UnschedulableCache {
-    /// Forgets everything.
+    /// Removes all kinds.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Forgets what was found after a mark, because it is taken back.
+    /// Removes kinds added after a mark, because the changes since are rolled back.
     pub fn rolled_back(&mut self, mark: Mark) {
         while let Some((found, kind)) = self.since.last().copied()
             && found > mark
@@ -30,18 +30,18 @@ impl UnschedulableCache {
         }
     }
 
-    /// What is placed now stays, so what was found holds from here on.
+    /// Keeps all kinds, because the open statement is committed.
     pub fn committed(&mut self) {
         self.since.clear();
     }
 
-    /// Remembers a kind.
+    /// Adds a kind.
     pub fn add(&mut self, mark: Mark, kind: (ClassId, ShapeId), problem: Arc<PodProblem>) {
         self.kinds.insert(kind, problem);
         self.since.push((mark, kind));
     }
 
-    /// What was found about a kind.
+    /// Why a kind fits no node, if it is in the cache.
     #[must_use]
     pub fn get(&self, kind: (ClassId, ShapeId)) -> Option<&Arc<PodProblem>> {
         self.kinds.get(&kind)

@@ -1,12 +1,12 @@
 //! The victim search of consolidation, reclaim and preempt.
 //!
-//! Problem: a pod group's next pods, some pod groups that may be victims, and rules for what is acceptable. Wanted: victims such that, once they are gone, the pods find places in the real
-//! order of queues and pod groups, and the outcome is acceptable. The answer is defined step by step: two generators, tried in order; for each a sequence of
+//! Given the next pods of a pod group, find victims such that, once they are evicted, the pods are placed in the order of queues and pod groups, and the
+//! result is acceptable. The answer is defined step by step: two generators, tried in order; for each a sequence of
 //! probes over the first 1, 2, 4 … pods, then bisection, each probe starting from the victims that the last solved one needed; in a probe, victims are
-//! gathered from the worst on, and each state of that gathering yields candidates, of which the first that works wins.
+//! gathered from the worst on, and after each batch the generator makes candidates, and the first that works is taken.
 //!
-//! `engine/tests/plain` does just that. What runs gives the same answer without looking at what cannot succeed: see `bounds`, `search` and `probe`.
-//! Where they find none, `complete` looks through all sets of victims.
+//! `engine/tests/plain` does exactly this. The code here gives the same answer and skips what cannot succeed: see `bounds`, `search` and `probe`.
+//! Where the generators find none, `complete` searches all sets of victims.
 
 pub mod action;
 pub mod bounds;
@@ -76,19 +76,19 @@ impl Candidate {
 pub struct Tried(BTreeSet<(usize, PodIds)>);
 
 impl Tried {
-    /// It failed before.
+    /// Whether the candidate failed before.
     #[must_use]
     pub fn has(&self, count: usize, candidate: &Candidate) -> bool {
         !self.0.is_empty() && self.0.contains(&(count, candidate.victims()))
     }
 
-    /// Remembers a failure.
+    /// Adds a failed candidate.
     pub fn add(&mut self, count: usize, candidate: &Candidate) {
         self.0.insert((count, candidate.victims()));
     }
 }
 
-/// What a search is for: the pods that need victims.
+/// The input of a search: the pods that need victims.
 #[derive(Clone)]
 pub struct Case {
     /// The action.
@@ -99,28 +99,28 @@ pub struct Case {
     pub queue: QueueId,
     /// Its next pods.
     pub chunk: PodIds,
-    /// What queues held before.
+    /// What queues held before the search.
     pub held: Holdings,
 }
 
-/// What a search found.
+/// The result of a search.
 pub struct Answer {
-    /// What was asked.
+    /// The input.
     pub case: Case,
-    /// Where its changes begin.
+    /// The mark after which its changes begin.
     pub mark: Mark,
     /// The batches that lost a pod.
     pub victims: Vec<Batch>,
 }
 
-/// The node on which a pod is, or will be.
+/// The node that a pod is on or pipelined to.
 #[must_use]
 pub fn node_of(model: &Model, pod: PodId) -> Option<NodeId> {
     let state = &model.pods()[pod].state;
     state.plan.as_ref().or(state.hold.as_ref()).map(|place| place.node)
 }
 
-/// A pod that was evicted has not got its place back.
+/// Whether an evicted pod has not got its place back.
 #[must_use]
 pub fn lost(model: &Model, pod: PodId) -> bool {
     model.pods()[pod].state.evicted_from.is_some()

@@ -8,7 +8,7 @@ use crate::engine::input::PodRef;
 /// Why a pod group waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What kind of cause.
+    /// The kind of cause.
     pub cause: Cause,
     /// The binding constraint in one sentence, without its full stop: what would have to change, with names and figures.
     pub sentence: String,
@@ -42,7 +42,7 @@ impl fmt::Display for Verdict {
 /// Makes the enum of causes, their names and the list of all of them.
 macro_rules! causes {
     ($($(#[$doc:meta])* $cause:ident = $word:literal,)+) => {
-        /// Kinds of causes, each with a word for metrics and JSON that stays the same. docs/pending.md lists them.
+        /// Kinds of causes, each with a stable name for metrics and JSON. docs/pending.md lists them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Cause {
             $($(#[$doc])* $cause),+
@@ -51,7 +51,7 @@ macro_rules! causes {
         impl Cause {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$cause),+];
-            /// The words of all of them.
+            /// All names.
             pub const WORDS: &[&str] = &[$($word),+];
 
             /// Its name.
@@ -68,7 +68,7 @@ macro_rules! causes {
 causes! {
     /// The queue that the pod group names does not exist.
     QueueMissing = "queue_missing",
-    /// A queue above its own does not exist.
+    /// A queue above the pod group's does not exist.
     ParentQueueMissing = "parent_queue_missing",
     /// The queue has queues below it and takes no workloads itself.
     QueueNotLeaf = "queue_not_leaf",
@@ -78,9 +78,9 @@ causes! {
     QueueQuota = "queue_quota",
     /// The sub-groups of the pod group contradict each other.
     SubGroups = "sub_groups",
-    /// The pod group may not be placed at all for a reason that stands on it.
+    /// The mirror refuses the pod group, for example in a queue that it may not use.
     Refused = "refused",
-    /// Somebody holds the pod group, or a queue that it is in.
+    /// The pod group, its queue or one above it is on hold.
     Held = "held",
     /// Pods wait for their scheduling gates to be removed.
     Gated = "gated",
@@ -88,19 +88,19 @@ causes! {
     GangIncomplete = "gang_incomplete",
     /// The queue is at its fair share, so it may take nothing from others.
     FairShare = "fair_share",
-    /// Those who hold what is asked for may keep it: they are within their quotas and fair shares.
+    /// The queues that hold the resource are within their quotas and fair shares.
     WithinShares = "within_shares",
-    /// Those who hold what is asked for run no longer than their minimum run time yet.
+    /// Minimum run times protect the pods that hold the resource.
     MinRuntime = "min_runtime",
-    /// A disruption budget keeps those who hold what is asked for.
+    /// Disruption budgets protect the pods that hold the resource.
     DisruptionBudget = "disruption_budget",
-    /// Those who hold what is asked for cannot be evicted.
+    /// The pods that hold the resource are non-preemptible.
     NonPreemptible = "non_preemptible",
-    /// Those who hold what is asked for have the same priority or a higher one.
+    /// The pods that hold the resource have the same priority or a higher one.
     Priority = "priority",
-    /// The pod group may not have others evicted yet.
+    /// The preemption delay of the pod group has not elapsed.
     PreemptionDelay = "preemption_delay",
-    /// It has a place as soon as what is leaving it has left.
+    /// The pod group is pipelined: it waits for releasing pods to terminate.
     Leaving = "leaving",
     /// Too little is free, and no other cause is known.
     Resources = "resources",
@@ -122,15 +122,15 @@ causes! {
     Cordoned = "cordoned",
     /// Nodes are not ready.
     NotReady = "not_ready",
-    /// Nodes are out for several of these reasons.
+    /// Nodes are excluded for several of these reasons.
     Nodes = "nodes",
     /// There are no nodes at all.
     NoNodes = "no_nodes",
     /// A host port is taken.
     HostPort = "host_port",
-    /// Pods that the pod wants to be near are not there.
+    /// Required pod affinity is not satisfied.
     PodAffinity = "pod_affinity",
-    /// Pods that the pod must not be near, or that do not want it near, are there.
+    /// Pod anti-affinity, of the pod or of existing pods, excludes the nodes.
     PodAntiAffinity = "pod_anti_affinity",
     /// Topology spread constraints.
     TopologySpread = "topology_spread",
@@ -138,11 +138,11 @@ causes! {
     Volumes = "volumes",
     /// A resource claim or its devices (dynamic resource allocation).
     Devices = "devices",
-    /// The kind of GPU request does not go with the nodes: whole, shared, MIG.
+    /// Nodes do not offer the requested kind of GPUs: whole, shared, MIG.
     GpuKind = "gpu_kind",
     /// No node has the MIG profile.
     MigProfile = "mig_profile",
-    /// Nodes do not say how much memory their GPUs have.
+    /// The memory of the nodes' GPUs is unknown.
     GpuMemoryUnknown = "gpu_memory_unknown",
     /// GPUs could not be reserved for sharing.
     GpuSharing = "gpu_sharing",
@@ -164,7 +164,7 @@ causes! {
     ObjectMissing = "object_missing",
     /// A bind failed and is tried again later.
     BindRetry = "bind_retry",
-    /// Nothing was found out.
+    /// No cause was found.
     Unknown = "unknown",
 }
 
@@ -199,7 +199,7 @@ impl Wording {
 }
 
 impl GroupReport {
-    /// What the pod group's condition and event say.
+    /// The text of the pod group's condition and event.
     #[must_use]
     pub fn text(&self, words: Wording) -> String {
         match words {
@@ -208,7 +208,7 @@ impl GroupReport {
         }
     }
 
-    /// What the condition and the event of each pending pod say. Empty if pods are not to be marked.
+    /// The text of the condition and event of each pending pod. Empty if pods are not to be marked.
     #[must_use]
     pub fn pod_texts(&self, words: Wording) -> Vec<(PodRef, String)> {
         match words {

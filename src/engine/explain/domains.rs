@@ -1,4 +1,4 @@
-//! Why no domain of a topology takes the pods of a pod group's member, in KAI's words.
+//! Why no domain of a topology takes the pods of a pod group's member, as KAI reports it.
 
 use crate::engine::decision::{Detail, DomainFigures, ReasonCode, Shortage};
 use crate::engine::fairshare::quotas::readable;

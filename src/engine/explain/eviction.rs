@@ -1,10 +1,10 @@
-//! Why a pod is evicted, in KAI's words.
+//! Why a pod is evicted, as KAI reports it.
 
 use crate::engine::decision::{Eviction, EvictionCause, Side};
 use crate::engine::fairshare::quotas::readable;
 
 impl Eviction {
-    /// One sentence or a few for the event and the pod's condition, in KAI's words.
+    /// The message of the event and the pod's condition, in KAI's words.
     #[must_use]
     pub fn message(&self) -> String {
         let reason = self.reason();

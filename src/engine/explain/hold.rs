@@ -1,4 +1,4 @@
-//! Who holds a pod group, and how it is released.
+//! The message about a hold, and how to remove it.
 
 use crate::engine::input::{GroupKey, Hold, Name};
 

@@ -4,7 +4,7 @@ use crate::engine::input::Name;
 use crate::engine::model::Model;
 use crate::engine::model::ids::QueueId;
 
-/// The sentence about the queue `name`, which takes none: it, or one above it, does not exist, or others are below it.
+/// The sentence about the queue `name` that takes no workloads: it or a queue above it does not exist, or it has child queues.
 #[must_use]
 pub fn closed(model: &Model, queue: Option<QueueId>, name: &str) -> String {
     let lost = match queue {
@@ -20,7 +20,7 @@ pub fn closed(model: &Model, queue: Option<QueueId>, name: &str) -> String {
     }
 }
 
-/// The first queue on the way up that is named and not there, behind the one that names it.
+/// The first missing parent on the path up, after the queue that names it.
 #[must_use]
 pub fn missing_above(model: &Model, queue: QueueId) -> Option<(Name, Name)> {
     let mut at = model.queues()[queue].input.as_ref()?;

@@ -14,14 +14,14 @@ use crate::engine::policy::Policy;
 /// Why a pod fits nowhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodProblem {
-    /// Said instead of "no nodes with enough resources were found".
+    /// Replaces "no nodes with enough resources were found".
     pub headline: Option<String>,
-    /// Reasons and how many nodes gave them.
+    /// Number of nodes by reason.
     pub counts: BTreeMap<Refusal, usize>,
 }
 
 impl PodProblem {
-    /// KAI's words.
+    /// The message, as KAI reports it.
     #[must_use]
     pub fn text(&self) -> String {
         let headline = self
@@ -43,9 +43,9 @@ impl PodProblem {
     }
 }
 
-/// Asks every node in question why it refuses a pod.
+/// Collects the reasons of all candidate nodes that refuse a pod.
 pub fn examine(model: &Model, context: Context, pod: PodId) -> PodProblem {
-    // In a full cluster most nodes have too little, and each like the one before.
+    // Fast path: in a full cluster most nodes lack resources only.
     let missing = resources::missing_mask(model, pod);
     let (mut lacking, mut said) = (RefusalCounts::<u64>::default(), RefusalCounts::<Reasons>::default());
     for &id in model.by_name().iter().filter(|id| context.scope.has(**id)) {
@@ -67,10 +67,10 @@ pub fn examine(model: &Model, context: Context, pod: PodId) -> PodProblem {
     PodProblem { headline: None, counts }
 }
 
-/// How many nodes said what.
+/// Counts equal reasons of nodes.
 #[derive(Debug, Default)]
 struct RefusalCounts<T> {
-    /// Most nodes say what the one before said.
+    /// The last value and its count: most nodes have the same reasons as the node before.
     last: Option<(T, usize)>,
     counts: BTreeMap<T, usize>,
 }
@@ -134,7 +134,7 @@ pub fn impossible(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
     ))
 }
 
-/// [`impossible`] as an attempt to place the pod words it.
+/// [`impossible`], with the message of a placement attempt.
 #[must_use]
 pub fn too_large(model: &Model, policy: &Policy, pod: PodId) -> Option<String> {
     let text = impossible(model, policy, pod)?;

@@ -1,4 +1,4 @@
-//! Why one pod group waits: what was found during the cycle, put into a report.
+//! The report about one pending pod group, made from the findings of a cycle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::engine::policy::Policy;
 
 use super::refusal::PodProblem;
 
-/// What a cycle found out about a pod group.
+/// The findings of a cycle about a pod group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// Reasons for the whole pod group.
@@ -33,9 +33,9 @@ enum Found {
     NoPlace {
         /// The pod.
         pod: PodId,
-        /// Pods of its pod set that found a place before.
+        /// Pods of its pod set that were placed before it.
         placed: usize,
-        /// Its pod group had what it needs.
+        /// Its pod group had met its minimum already.
         growing: bool,
         /// Why.
         problem: Arc<PodProblem>,
@@ -48,14 +48,14 @@ impl Findings {
         self.found.push(Found::Said(Reason { code, message, detail }));
     }
 
-    /// Whether a reason was added in these words.
+    /// Whether a reason with this message was added.
     #[must_use]
     pub fn says(&self, message: &str) -> bool {
         let said = |found: &Found| matches!(found, Found::Said(reason) if reason.message == message);
         self.found.iter().any(said)
     }
 
-    /// The first gate of a queue that was closed, and its figures.
+    /// The first limit or quota that blocked it, and the queue's figures.
     #[must_use]
     pub fn gate(&self) -> Option<(ReasonCode, &QueueFigures)> {
         self.found.iter().find_map(|found| match found {
@@ -64,7 +64,7 @@ impl Findings {
         })
     }
 
-    /// The first pod that fitted nowhere, how many pods of its pod set had found a place, and what was found.
+    /// The first pod that fitted nowhere, how many pods of its pod set had been placed, and why.
     #[must_use]
     pub fn first_failure(&self) -> Option<(PodId, usize, &PodProblem)> {
         self.found.iter().find_map(|found| match found {
@@ -75,7 +75,7 @@ impl Findings {
         })
     }
 
-    /// Members whose pods no domain of their topology takes, how many are to be placed, and why.
+    /// Members whose pods fit no topology domain, the number of pods to place, and why.
     #[must_use]
     pub fn domains(&self) -> &[(Member, usize, Refused)] {
         &self.domains
@@ -93,7 +93,7 @@ impl Findings {
         self.found.iter().any(named)
     }
 
-    /// The reasons in words.
+    /// The reasons with their messages.
     #[must_use]
     pub fn reasons(&self, model: &Model) -> Vec<Reason> {
         let say = |found: &Found| match found {
@@ -191,7 +191,7 @@ fn message(reasons: &[Reason]) -> String {
     format!("{headline}: {}.", sorted.join(". \n"))
 }
 
-/// The report about a pod group with pods that wait; `None` for one that is left alone until its node pool changes: what was said about it stands.
+/// The report about a pod group with pending pods. `None` for one that is marked unschedulable until its node pool changes: its last report stays valid.
 #[must_use]
 pub fn report(
     model: &Model,
@@ -248,7 +248,7 @@ pub fn report(
     })
 }
 
-/// Which pods are missing.
+/// The message about missing pods.
 fn not_ready_text(pod_group: &PodGroup) -> String {
     let mut text = "Job is not ready for scheduling.".to_owned();
     let lacking = |pods: &&PodSet| pods.alive() - pods.with(Status::Gated) < pods.min;

@@ -1,4 +1,4 @@
-//! What queues hold, and what their shares are: of a pod group's queue and those above it, or of all. Worked out when asked for.
+//! Allocation and shares of queues: of a pod group's queue and those above it, or of all queues. Computed on request.
 
 use crate::engine::Engine;
 use crate::engine::decision::QueueStanding;

@@ -31,7 +31,7 @@ fn within(amount: &Shared, of: impl Fn(usize) -> Option<i64>) -> bool {
     (0..3).all(|resource| of(resource).is_none_or(|bound| amount[resource] <= bound))
 }
 
-/// Largest share over the three resources that `amount` is of what the queue may have.
+/// Dominant share: the largest share of the queue's allocatable amount that `amount` takes, over the three resources.
 fn dominant(model: &Model, queue: QueueId, amount: &Shared) -> Ratio {
     let queue = &model.queues()[queue];
     let mut most: Ratio = (0, 1);
@@ -58,7 +58,7 @@ pub struct QueueOrder {
     /// With the pod group it would exceed its quota of some resource.
     over_quota_with_pod_group: bool,
     priority: i64,
-    /// With the pod group it would hold some of a resource of which it may hold none.
+    /// With the pod group it would hold a resource of which its allocatable amount is 0.
     violates: bool,
     /// The dominant share with the pod group, without the victims so far.
     after: Ratio,
@@ -67,7 +67,7 @@ pub struct QueueOrder {
 }
 
 impl QueueOrder {
-    /// The key of a contender from the current model.
+    /// The key of a queue, from the current model.
     #[must_use]
     pub fn of(model: &Model, one: &QueueCandidate) -> Self {
         let queue = &model.queues()[one.queue];
@@ -111,7 +111,7 @@ pub fn compare_queues(model: &Model, left: &QueueCandidate, right: &QueueCandida
     QueueOrder::of(model, left).compare(&QueueOrder::of(model, right), model)
 }
 
-/// The queue that may hold less of some resource and more of none goes first.
+/// The queue with a smaller allocatable amount of some resource and a larger one of none goes first.
 fn by_allocatable(model: &Model, left: QueueId, right: QueueId) -> Ordering {
     let (left, right) = (&model.queues()[left], &model.queues()[right]);
     let (mut less, mut more) = (false, false);

@@ -171,7 +171,7 @@ impl SortedPodGroups {
         self.sorted.get(queue.at())
     }
 
-    /// Where a pod group waits, and what it asks for.
+    /// The queue, sort key and request of a pending pod group.
     #[must_use]
     pub fn waiting(&self, pod_group: PodGroupId) -> Option<(QueueId, &PodGroupOrder, Shared)> {
         let entry = self.entries.get(pod_group.at())?;
@@ -184,7 +184,7 @@ impl SortedPodGroups {
         numbered.map(|(at, line)| (QueueId::of(at), line))
     }
 
-    /// Drops the order, because the rules of order changed.
+    /// Clears the order: the rules of order changed.
     pub fn clear(&mut self, model: &mut Model) {
         *self = Self::default();
         model.all_moved();

@@ -1,9 +1,9 @@
 //! The order in which pod groups are tried: the sorted pod groups of leaf queues below a heap of queues per level. The best pod group is that of the
 //! best queue, level by level.
 //!
-//! A queue's place depends on its own counters and its best pod group alone, so only the queues above a popped or pushed pod group move. They are at the
-//! top of their heaps when a pod group is popped, and are put in their place again before the next pop. The sorted pod groups are read, never changed:
-//! the tree remembers how far it got in each queue, and what was pushed.
+//! A queue's position depends only on its own counters and its best pod group, so only the queues above a popped or pushed pod group move. They are at the
+//! top of their heaps when a pod group is popped, and are sifted down before the next pop. The sorted pod groups are read, never changed:
+//! the tree keeps a position in each queue's pod groups, and the pushed ones.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -537,7 +537,7 @@ impl Leaf {
         }
     }
 
-    /// Has pod groups.
+    /// Whether it has pod groups.
     fn filled(&self) -> bool {
         self.next.is_some() || !self.pushed.is_empty()
     }

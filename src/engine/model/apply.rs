@@ -27,7 +27,7 @@ use super::shape::Shape;
 use super::topology::Topology;
 
 impl Model {
-    /// Takes in one change.
+    /// Applies one change.
     pub fn apply(&mut self, event: Event, now: Time) {
         match event {
             Event::Node(input) => self.apply_node(input),
@@ -117,7 +117,7 @@ impl Model {
             let position = self.resources.position(name);
             allocatable.bump(position, *amount);
         }
-        // What an agent says counts when it says it, not again whenever something else of the node changes.
+        // Amounts reported by the agent are applied once per report, not again when something else of the node changes.
         let zones_changed = self.nodes[id].input.as_ref().map(|before| &before.numa) != Some(&input.numa);
         self.change_node(id, |node| {
             node.set_allocatable(allocatable);
@@ -565,7 +565,7 @@ impl Model {
         State::on(status, Place::new(node, extras))
     }
 
-    /// The NUMA zones of a node that a pod there uses; none where the kubelet does not align it, whatever its record says. `None`: its record does not tell.
+    /// The NUMA zones of a node that a pod there uses; none where the kubelet does not align it, even with a record. `None`: the record does not name known zones.
     fn zones_of(&self, node: NodeId, input: &PodInput) -> Option<Vec<ZoneShare>> {
         let aligned = match (&self.nodes[node].numa, &input.numa) {
             (Some(ledger), Some(numa)) if ledger.aligns(numa) => Some((ledger, numa)),
@@ -684,7 +684,7 @@ impl Model {
 }
 
 impl Model {
-    /// Removes a pod from a class; the class goes with its last pod.
+    /// Removes a pod from a class; the class is removed with its last pod.
     fn leave_class(&mut self, id: ClassId) {
         let class = &mut self.classes[id];
         class.pods -= 1;

@@ -1,7 +1,7 @@
 //! PodDisruptionBudgets: how many of the selected pods may still be evicted.
 //!
-//! Only pods that run count; the API server evicts all others whatever their budget says. What is decided is taken off a budget at once, pod by pod; the
-//! next event about it tells the truth again, so that nothing from before is given back to it.
+//! Only pods that run count; the API server evicts all others whatever their budget says. A decided eviction is deducted from the budget at once;
+//! the next event about the budget replaces its number, so earlier deductions are not given back after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ impl Budgets {
         news
     }
 
-    /// Forgets a budget; false if it was not known.
+    /// Removes a budget; false if it was not known.
     pub fn remove(&mut self, namespace: &Name, name: &Name) -> bool {
         let known = self.take(namespace, name).is_some();
         if self.budgets.get(namespace).is_some_and(BTreeMap::is_empty) {
@@ -70,7 +70,7 @@ impl Budgets {
         Some(budget)
     }
 
-    /// There are none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.budgets.is_empty()
@@ -97,7 +97,7 @@ impl Budgets {
         true
     }
 
-    /// A budget, by namespace and name, that does not let all of these pods go together.
+    /// A budget, by namespace and name, that does not allow to evict all of these pods together.
     pub fn against<'b>(&'b self, pods: impl Iterator<Item = &'b PodInput>) -> Option<(&'b Name, &'b Name)> {
         let mut lost: BTreeMap<(&Name, &Name), i64> = BTreeMap::new();
         for pod in pods {

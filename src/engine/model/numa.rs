@@ -63,7 +63,7 @@ impl Ledger {
         }
     }
 
-    /// Where an agent says what is free: makes it so, while the pods that are there are counted. What comes and goes after that counts from there.
+    /// Sets the free amounts that the agent on the node reports. Call while its pods are counted; later changes start from these amounts.
     pub fn as_reported(&mut self) {
         let input = Arc::clone(&self.input);
         for (zone, free) in input.free.iter().enumerate().take(self.now.len()) {

@@ -135,7 +135,7 @@ fn node_fits(model: &Model, context: Context, pod: PodId, id: NodeId, work: &mut
     fit == Fit::Fits
 }
 
-/// Whether the cache says that a node rejects the pod.
+/// Whether the node is in the cache, and so rejects the pod.
 fn is_rejected(model: &Model, context: Context, pod: PodId, id: NodeId) -> bool {
     let known = |rejected: &RefCell<RejectedNodes>| rejected.borrow().nodes.has(id.at());
     let rejected = context.rejected.is_some_and(known);

@@ -89,7 +89,7 @@ impl<'a> PodOnNode<'a> {
     }
 }
 
-/// The form of a rule's answer: `bool` says whether the pod fits and works out no reason; `Option<Reasons>` says why it does not, and `None` if it does.
+/// The form of a rule's answer: `bool`: whether the pod fits, without computing a reason; `Option<Reasons>`: why it does not fit, `None` if it does.
 pub trait Verdict<R>: Sized {
     /// The rule does not refuse the node.
     const FITS: Self;
@@ -282,7 +282,7 @@ pub fn fits(pair: &PodOnNode) -> Fit {
     }
 }
 
-/// Why a node refuses a pod: what the first rule that refuses it says, as KAI reports it. `None`: no rule does.
+/// Why a node refuses a pod: the reasons of the first rule that refuses it, as KAI reports them. `None`: no rule refuses it.
 #[must_use]
 pub fn refusals(pair: &PodOnNode) -> Option<Reasons> {
     RULES.iter().find_map(|rule| (rule.reasons)(pair))

@@ -45,7 +45,7 @@ enum StayReason {
     Leaves,
     /// Nothing prevents its eviction alone.
     Free,
-    /// The API server has just refused its eviction.
+    /// The API server refused its eviction recently.
     EvictionRefused,
     /// Its minimum run time.
     MinRuntime {
@@ -274,7 +274,7 @@ fn look(model: &Model, context: CycleContext, lack: &Shortage) -> Holders {
     }
 }
 
-/// The waiting pod group, and what it may take.
+/// The waiting pod group, and the queues that it may reclaim from.
 struct Case<'a> {
     model: &'a Model,
     context: CycleContext<'a>,

@@ -1,11 +1,11 @@
-//! Verdicts about pod groups that somebody holds.
+//! Verdicts about pod groups on hold.
 
 use crate::api::names::annotation;
 use crate::engine::decision::{Cause, Verdict};
 use crate::engine::explain::hold::held;
 use crate::engine::input::{GroupInput, Hold};
 
-/// About a pod group that is held and of which so many pods have a place.
+/// About a pod group on hold; `running`: its pods with a node.
 #[must_use]
 pub fn verdict(input: &GroupInput, hold: &Hold, running: usize) -> Verdict {
     let key = annotation::HOLD;

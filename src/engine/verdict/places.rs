@@ -1,4 +1,4 @@
-//! Verdicts about a pod that found no node.
+//! Verdicts about a pod that fits no node.
 
 use std::cmp::Reverse;
 
@@ -21,7 +21,7 @@ use super::words::{count, gpus, instant, number, one_sentence, quantity, resourc
 /// Kinds of obstacles in a message.
 const NAMED: usize = 5;
 
-/// A pod that found no node.
+/// A pod that fits no node.
 #[derive(Clone, Copy)]
 pub struct Unplaced<'a> {
     /// The cluster.
@@ -32,7 +32,7 @@ pub struct Unplaced<'a> {
     pub pod_group: PodGroupId,
     /// The pod.
     pub pod: PodId,
-    /// Pods of its pod set that found a place before.
+    /// Pods of its pod set that were placed before it.
     pub placed: usize,
     /// The report of the attempt.
     pub problem: &'a PodProblem,
@@ -81,7 +81,7 @@ pub fn never(model: &Model, pod: PodId) -> Option<Verdict> {
     Some(Verdict::new(Cause::Devices, sentence))
 }
 
-/// A message of another part, as a sentence.
+/// A message of a rule as a sentence.
 fn sentence_of(text: &str) -> String {
     let text = one_sentence(text).replace("persistentvolumeclaim", "PersistentVolumeClaim");
     let mut letters = text.chars();

@@ -24,7 +24,7 @@ pub fn mutate(pod: &mut Pod) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a container that chooses GPUs by itself. What an old version of the pod already had is let be.
+/// Refuses a container that chooses GPUs by itself. Faults of the old version of the pod are accepted.
 ///
 /// # Errors
 /// What is wrong, for the user.

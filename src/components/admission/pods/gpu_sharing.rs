@@ -1,5 +1,5 @@
-//! Pods that ask for a part of a GPU: which requests make sense, and the references to the config maps through which the
-//! binder tells the container, once it has chosen a GPU, which one it is.
+//! Pods that share GPUs: validation of their requests, and the references to the ConfigMaps through which the
+//! binder passes the chosen GPU to the container.
 //!
 //! ```yaml
 //! # Pod train-0, owned by Job train, annotation gpu-fraction: "0.5", one container
@@ -19,7 +19,7 @@ use crate::api::names::{annotation, env, resource};
 use crate::components::admission::Settings;
 use crate::components::fractions::{Place, capabilities, direct, fraction_place, is_fractional};
 
-/// The characters of a random suffix: none that reads as another, no vowel that makes a word.
+/// The characters of a random suffix: no similar ones, and no vowels, so that no words appear.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// How many of them.
 const RANDOM_LENGTH: usize = 7;
@@ -37,7 +37,7 @@ pub fn random_suffix(bytes: [u8; 16]) -> String {
         .collect()
 }
 
-/// Puts the references into the pod. Doing so twice changes nothing more.
+/// Adds the references to the pod. Idempotent.
 ///
 /// # Errors
 /// When the pod names a container that it does not have.
@@ -75,7 +75,7 @@ pub fn mutate(pod: &mut Pod, random: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses requests that make no sense. Requests that a pod already had are let be.
+/// Refuses invalid requests. Requests of the old version of the pod are accepted.
 ///
 /// # Errors
 /// What is wrong, for the user.
@@ -102,7 +102,7 @@ pub fn validate(pod: &Pod, old: Option<&Pod>, settings: &Settings) -> Result<(),
     read.map(drop).map_err(|invalid| invalid.in_kais_words())
 }
 
-/// The container that gets the part of a GPU; `None` for pods that ask for none.
+/// The container that gets the GPU portion; `None` for pods without a sharing request.
 ///
 /// # Errors
 /// When the pod names a container that it does not have.
@@ -123,7 +123,7 @@ pub fn fraction_container(pod: &Pod) -> Result<Option<&Container>, String> {
     })
 }
 
-/// The same container, to be changed, with the name of its config map, once [`mutate`] has chosen it.
+/// The same container, mutable, with the name of its ConfigMap that [`mutate`] has chosen.
 ///
 /// # Errors
 /// When the pod names a container that it does not have.
@@ -146,8 +146,8 @@ pub(super) fn fraction_container_mut(pod: &mut Pod) -> Result<Option<(&mut Conta
     Ok(container.map(|container| (container, capabilities(&prefix, place))))
 }
 
-/// The prefix of the names of the pod's config maps. What a template brings along would be shared by all of its pods, so it
-/// counts only on a pod that nobody owns.
+/// The prefix of the names of the pod's config maps. A prefix in a template would be shared by all of its pods, so it
+/// counts only on a pod without owners.
 fn prefix(pod: &Pod, place: Place, random: &str) -> String {
     let owner = pod.metadata.owner_references.as_ref().and_then(|owners| owners.first());
     let given = annotation_of(pod, annotation::SHARED_GPU_CONFIG_MAP).filter(|given| !given.is_empty());
@@ -170,7 +170,7 @@ fn prefix(pod: &Pod, place: Place, random: &str) -> String {
     format!("{}-{random}-shared-gpu", base(name, place))
 }
 
-/// As much of a name as leaves room for all that is put behind it.
+/// A name, truncated so that all suffixes fit.
 fn base(name: &str, place: Place) -> String {
     let (Place::Init(index) | Place::Regular(index)) = place;
     let room = NAME_LENGTH_MAX - 13 - 10 - index.to_string().len() - 1 - 5;
@@ -178,7 +178,7 @@ fn base(name: &str, place: Place) -> String {
     kept.trim_end_matches(['.', '-']).to_owned()
 }
 
-/// A config map's name as the name of a volume, which may hold less.
+/// A ConfigMap's name as the name of a volume, whose length limit is smaller.
 fn volume_name(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for character in text.to_lowercase().chars() {
@@ -224,7 +224,7 @@ fn refer(container: &mut Container, capabilities: &str, direct: &str) {
     }
 }
 
-/// What a pod says about the GPUs it wants.
+/// The GPU sharing annotations of a pod, and its GPU limits.
 #[derive(Debug, PartialEq, Eq)]
 struct Request<'a> {
     asked: Vec<(&'a str, &'a str)>,

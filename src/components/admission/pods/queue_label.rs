@@ -1,4 +1,4 @@
-//! Every pod of our scheduler shows the queue it runs in, and names one that can run it.
+//! Every pod of our scheduler has the label of its queue, and the queue must be able to run it.
 //!
 //! ```yaml
 //! metadata: {}                                      # → labels: {kai.scheduler/queue: default-queue}
@@ -14,7 +14,7 @@ use crate::api::queue_access::{QueueAccess, not_open};
 use crate::components::admission::review::Verdict;
 use crate::components::admission::{QueueLabels, Settings};
 
-/// How many queues a sentence names.
+/// Limit on queues in a message.
 const SUGGESTIONS_MAX: usize = 5;
 
 /// The queues of the cluster, each with its parent, and who may submit to them.
@@ -30,7 +30,7 @@ impl<'a> FromIterator<&'a Queue> for Tree {
 }
 
 impl Tree {
-    /// Adds a queue, or takes in its change.
+    /// Adds or changes a queue.
     pub fn insert(&mut self, queue: &Queue) {
         self.0.put_queue(queue);
     }
@@ -61,29 +61,29 @@ impl Tree {
     }
 }
 
-/// What the cluster says about a pod's queue.
+/// The queue of a pod, and all queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
     /// The queue that the pod will run in.
     pub queue: String,
-    /// Who names it.
+    /// Where it is named.
     pub source: Source,
     /// All queues.
     pub tree: Tree,
 }
 
-/// Who names a pod's queue.
+/// Where a pod's queue is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The pod's own label.
     Pod,
     /// The workload that the pod belongs to, its project, or its namespace.
     PodContext,
-    /// It is the default, named or not.
+    /// It is the default queue, named or not.
     Default,
 }
 
-/// Writes the queue into the pod, unless it names one.
+/// Adds the queue label to the pod, unless it has one.
 pub fn mutate(pod: &mut Pod, workload: &Workload, settings: &Settings) {
     if settings.queue_labels == QueueLabels::Off {
         return;
@@ -99,7 +99,7 @@ pub fn mutate(pod: &mut Pod, workload: &Workload, settings: &Settings) {
     }
 }
 
-/// Objects to a queue that cannot run the pod, or is not open to its namespace; to the latter even where the former draws but a warning.
+/// Refuses a queue that cannot run the pod, or that its namespace may not use. The latter is refused even if the former only draws a warning.
 #[must_use]
 pub fn validate(workload: &Workload, namespace: &str, settings: &Settings) -> Verdict {
     let key = &settings.queue_label_key;

@@ -1,5 +1,5 @@
-//! Pods that share a GPU run under the runtime class that can hand them a part of it. A class that the pod names is kept. Where the
-//! cluster has no such class the rule does not apply: the API server would refuse the pod.
+//! Pods that share a GPU get the runtime class for GPUs. A class that the pod names is kept. If the cluster has no such
+//! class the rule does not apply: the API server would refuse the pod.
 //!
 //! ```yaml
 //! annotations: {gpu-fraction: "0.5"}   # → spec.runtimeClassName: nvidia

@@ -1,11 +1,11 @@
-//! Quotas along the tree: children should not be promised more than their parent has. Only ever a warning.
+//! Quotas in the tree: the sum of the children should not exceed the parent. Warnings only.
 //!
 //! A quota of -1 is unlimited and counts as infinite; an absent one is 0.
 
 use crate::api::Queue;
 use crate::api::queue::{QueueResource, QueueResources};
 
-/// A resource that has a quota: its name, how many decimals its quotas are printed with, and where they stand.
+/// A resource that has a quota: its name, the number of decimals in messages, and its field.
 struct Resource {
     name: &'static str,
     decimals: usize,
@@ -46,7 +46,7 @@ impl Resource {
     }
 }
 
-/// What a queue promises beyond its parent; `siblings` are the parent's other children.
+/// Warnings about a queue whose quotas with those of its `siblings` exceed its parent's.
 pub fn against_parent(own: &QueueResources, parent: &Queue, siblings: &[impl AsRef<Queue>]) -> Vec<String> {
     let mut warnings = Vec::new();
     let Some(above) = &parent.spec.resources else {
@@ -75,7 +75,7 @@ pub fn against_parent(own: &QueueResources, parent: &Queue, siblings: &[impl AsR
     warnings
 }
 
-/// What the children of a queue are promised beyond what it will have.
+/// Warnings about a queue whose children's quotas exceed its new ones.
 pub fn against_children(own: &QueueResources, children: &[impl AsRef<Queue>]) -> Vec<String> {
     let cpu = CPU.quota(own);
     let mut warnings = Vec::new();

@@ -1,5 +1,5 @@
-//! What queues allow that is hardly meant: a limit that is not set is 0, a quota above the limit is of no use, and what is promised below a
-//! queue comes to more than it has itself.
+//! Warnings about queue settings that are probably a mistake: an unset limit (it counts as 0), a quota above the limit, and quotas of children that
+//! exceed the parent's.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn text(amount: f64) -> String {
     }
 }
 
-/// About the queue's own amounts.
+/// Warnings about the queue's own amounts.
 #[must_use]
 pub fn of_amounts(queue: &Queue) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -72,7 +72,7 @@ pub fn of_amounts(queue: &Queue) -> Vec<String> {
     warnings
 }
 
-/// About the queue's place among the others: its parent, and what the queues below the parent, and below itself, are promised together.
+/// Warnings about the queue in the tree: its parent, and the sums of quotas below the parent and below itself.
 #[must_use]
 pub fn of_place(queue: &Queue, find: &Find<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -95,14 +95,14 @@ pub fn of_place(queue: &Queue, find: &Find<'_>) -> Vec<String> {
     warnings
 }
 
-/// The queues that a queue's status lists, without one of them.
+/// The child queues in a queue's status, without one of them.
 fn listed(queue: &Queue, without: &str, find: &Find<'_>) -> Vec<Arc<Queue>> {
     let listed = queue.status.iter().flat_map(|status| &status.child_queues);
     let others = listed.filter(|child| *child != without && *child != name(queue));
     others.filter_map(|child| find(child)).collect()
 }
 
-/// Where quotas of the queues directly below one come to more than it has.
+/// Warnings where the children's quotas exceed the queue's.
 #[must_use]
 pub fn of_children(parent: &Queue, children: &[Arc<Queue>]) -> Vec<String> {
     let mut warnings = Vec::new();

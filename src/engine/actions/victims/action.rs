@@ -1,4 +1,4 @@
-//! Consolidation, reclaim and preempt: for one pod group after the other, in their order, victims are looked for, and what is found is kept.
+//! Consolidation, reclaim and preempt: searches victims for one pending pod group after the other, and commits what it finds.
 
 use crate::engine::fairshare::reclaim::Holdings;
 use crate::engine::fairshare::tree::{OrderTree, Pick, Popped, View, schedulable_queue};
@@ -18,7 +18,7 @@ use crate::engine::actions::cycle::Cycle;
 use crate::engine::actions::skip::FailedPodGroups;
 use crate::engine::actions::spare::Sparer;
 
-/// A search for victims, as far as [`VictimSearch::reach`] says. The answer's changes are in the model, from its mark on.
+/// A search for victims within [`VictimSearch::reach`]. The answer's changes are in the model, after its mark.
 pub type FindVictims = fn(&mut VictimSearch, Case, &[VictimGenerator]) -> Option<Answer>;
 
 /// Runs one of the three actions.
@@ -86,7 +86,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
     }
 }
 
-/// Why a search found nothing.
+/// How a search ended that found nothing.
 fn why_not(cycle: &Cycle) -> SearchEnd {
     let plugins = &cycle.context.policy.plugins;
     match (
@@ -100,7 +100,7 @@ fn why_not(cycle: &Cycle) -> SearchEnd {
     }
 }
 
-/// The pod groups that an action tries, in their order.
+/// The pod groups that an action tries, in order.
 fn preemptors(cycle: &Cycle, action: EvictingAction) -> OrderTree {
     let mut pod_groups = cycle.pending_tree(action.kind());
     let mut pick = |pod_group| pick_preemptor(cycle.model, cycle.context, action, pod_group);
@@ -133,7 +133,7 @@ fn hold_places(cycle: &Cycle, pod_groups: &mut OrderTree, action: EvictingAction
     }
 }
 
-/// Searches, and beyond disruption budgets if there is no answer within.
+/// Searches within disruption budgets, then beyond them if that finds nothing and the action allows it.
 fn solve(cycle: &mut Cycle, case: Case, find: FindVictims) -> Option<Answer> {
     let policy = cycle.context.policy;
     let generators = &policy.plugins.victim_generators;

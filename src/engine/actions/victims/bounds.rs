@@ -1,11 +1,11 @@
-//! Whether pods could find room if only GPUs counted.
+//! A necessary condition for placement: enough free GPUs.
 
 use crate::engine::model::Model;
 use crate::engine::model::ids::PodId;
 
 use crate::engine::actions::capacity::needed_gpus;
 
-/// GPUs that a pending pod asks for and that must be free; requests by memory count nothing.
+/// GPUs that must be free for a pending pod; requests by memory count as 0.
 #[must_use]
 pub fn asked_gpus(model: &Model, pod: PodId) -> i64 {
     needed_gpus(model, &model.shapes()[model.pods()[pod].shape])

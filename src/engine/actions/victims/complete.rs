@@ -1,8 +1,8 @@
-//! The complete search. Where both generators fail, all sets of victims are looked through, so that no pod group waits that victims could help.
+//! The complete search. Where both generators fail, all sets of victims are searched, so that no pod group waits although some set would help.
 //!
-//! First all victims up to some rank are tried together, then sets by their size, the worst victims first. Sets that free too little room are passed
-//! over; the others are judged by the very simulation that judges the generators' candidates. Of what works as much is given back as can be. Steps
-//! are counted, and there are only so many in a cycle: in a large cluster, where sets are without number, this is an attempt, in a small one a proof.
+//! First prefixes of the victim order are tried, then sets by size, the worst victims first. Sets that free too little are skipped; the others are
+//! simulated like the generators' candidates. From a set that works, victims are removed as long as it works. The number of steps per cycle is
+//! limited: in a large cluster the search is incomplete, in a small one it proves that no set helps.
 
 use crate::engine::actions::capacity::{Capacity, add_capacity, freed_by};
 use crate::engine::actions::spare::Sparer;
@@ -14,27 +14,27 @@ use crate::engine::model::pod_group::PodGroup;
 use super::search::{SearchState, VictimSearch};
 use super::{Batch, Candidate, Tried, lost, node_of};
 
-/// What a pod counts in a simulation, where one counts in a look at how much room there would be.
+/// Steps per pod of a simulated set. A pod of an estimated set costs one step.
 const SIMULATED: usize = 16;
 
 /// Positions in a search's sequence, ascending.
 pub(in crate::engine) type Set = Vec<usize>;
 
 impl VictimSearch<'_> {
-    /// Looks through the sets of victims. The answer's changes are in the model, from the mark on.
+    /// Searches the sets of victims. The answer's changes are in the model, after the mark.
     pub fn look_through(&mut self, search: &mut SearchState) -> Option<(Mark, Vec<Batch>)> {
         let set = self.smallest_set(search)?;
         self.evict_set(search, &set)
     }
 
-    /// Evicts a set that works. The changes are in the model, from the mark on.
+    /// Evicts a set that works. The changes are in the model, after the mark.
     pub(in crate::engine) fn evict_set(&mut self, search: &SearchState, set: &[usize]) -> Option<(Mark, Vec<Batch>)> {
         let mark = self.works(search, set)?;
         let victims = self.needed(candidate(search, set));
         Some((mark, victims))
     }
 
-    /// A set of victims that works, and would not with any victim less.
+    /// A set of victims that works, and of which none can be left out.
     pub(in crate::engine) fn smallest_set(&mut self, search: &mut SearchState) -> Option<Set> {
         let mut all = 0;
         while *self.steps_left > 0 && self.gathered(search, all) {
@@ -53,7 +53,7 @@ impl VictimSearch<'_> {
         let found = self
             .some_prefix(search, all)
             .or_else(|| (1..=all).find_map(|size| self.some_set(search, &mut Vec::with_capacity(size), size, all)))?;
-        // What was found is good as it is, and worth as much work again.
+        // The set works already; trimming it gets a full step limit of its own.
         let left = std::mem::replace(self.steps_left, self.context.policy.plugins.complete_search_steps);
         let set = self.trimmed(search, found);
         *self.steps_left = left;
@@ -67,7 +67,7 @@ impl VictimSearch<'_> {
         enough
     }
 
-    /// The first of ever longer beginnings of the sequence that works.
+    /// The first prefix of the sequence that works, by growing lengths.
     fn some_prefix(&mut self, search: &mut SearchState, all: usize) -> Option<Set> {
         let beginning = |length: usize| -> Set { (0..length).collect() };
         let (mut least, mut most) = (1, all + 1);
@@ -85,14 +85,14 @@ impl VictimSearch<'_> {
             if self.try_out(search, &set) {
                 return Some(set);
             }
-            // The last one is all of them.
+            // The last prefix is the whole sequence.
             let next = length + (length - least).max(1);
             length = if length < all { next.min(all) } else { next };
         }
         None
     }
 
-    /// The first set that works of those that add so many victims to the chosen ones, all of them behind the last.
+    /// The first set that works among those that add `more` victims after the last chosen one.
     fn some_set(&mut self, search: &mut SearchState, chosen: &mut Set, more: usize, all: usize) -> Option<Set> {
         let next = chosen.last().map_or(0, |last| last + 1);
         if *self.steps_left == 0 || next + more > all {
@@ -116,7 +116,7 @@ impl VictimSearch<'_> {
         None
     }
 
-    /// A set that works → one that works, and would not with any victim less. Larger parts are given back first.
+    /// Removes victims from a set that works until none can be left out. Larger parts are removed first.
     fn trimmed(&mut self, search: &mut SearchState, mut set: Set) -> Set {
         let mut width = set.len().div_ceil(2);
         loop {
@@ -141,7 +141,7 @@ impl VictimSearch<'_> {
         }
     }
 
-    /// Whether a set works that has not been seen to fail, as far as there are steps left.
+    /// Whether a set works. False without a simulation if it failed before or the steps are used up.
     fn try_out(&mut self, search: &mut SearchState, set: &Set) -> bool {
         let count = search.case.chunk.len();
         let tried = candidate(search, set);
@@ -159,7 +159,7 @@ impl VictimSearch<'_> {
         false
     }
 
-    /// Evicts a set and places the pod group, if that can be done.
+    /// Evicts a set and places the pod group. `None`: it does not work, and the model is unchanged.
     pub(in crate::engine) fn works(&mut self, search: &SearchState, set: &[usize]) -> Option<Mark> {
         if set.is_empty() || !self.leaves_gangs_whole(search, set) {
             return None;
@@ -178,7 +178,7 @@ impl VictimSearch<'_> {
         Some(mark)
     }
 
-    /// How many pods lose their places, or have others, once all that can stay do. A running pod group gets no further pods where more than those would be displaced.
+    /// How many pods are evicted or moved once all that can stay do. A running pod group gets no surplus pods if more than these would be displaced.
     fn displaced(&mut self, mark: Mark) -> usize {
         Sparer {
             model: self.model,
@@ -193,7 +193,7 @@ impl VictimSearch<'_> {
         changed.into_iter().filter(displaced).count()
     }
 
-    /// No pod group is left with fewer pods than it can do with, unless that is how its victims are gathered anyway.
+    /// Whether no pod group is left below its minimum, except by the batches in which its victims are gathered anyway.
     fn leaves_gangs_whole(&self, search: &SearchState, set: &[usize]) -> bool {
         let batches = &search.sequence.batches;
         set.iter().all(|&at| {
@@ -210,7 +210,7 @@ impl VictimSearch<'_> {
         })
     }
 
-    /// Whether so many pods of each kind could fit with these victims gone, as far as the main resources tell. Never, if that costs too many steps.
+    /// Whether the pods could fit with these victims gone, by the capacity tables. False if the steps are used up.
     fn has_room(&mut self, search: &SearchState, set: &[usize]) -> bool {
         if !self.spend(pods_of(search, set)) {
             return false;
@@ -239,7 +239,7 @@ impl VictimSearch<'_> {
     }
 }
 
-/// The victims of a set, and those that they are to make room for.
+/// Number of victims of a set and of pods to place.
 fn pods_of(search: &SearchState, set: &[usize]) -> usize {
     let victims = set.iter().map(|at| search.sequence.batches[*at].pods.len());
     victims.sum::<usize>() + search.case.chunk.len()

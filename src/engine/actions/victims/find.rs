@@ -1,4 +1,4 @@
-//! The searches for one case, one after the other: the generators, then all sets of victims.
+//! The searches for one preemptor, in order: the generators, then the complete search.
 
 use crate::engine::model::Mark;
 use crate::engine::policy::VictimGenerator;
@@ -9,7 +9,7 @@ use super::search::{SearchState, VictimSearch};
 use super::{Answer, Batch, Case};
 use crate::engine::actions::budgets::unbudgeted;
 
-/// One search, as far as [`VictimSearch::reach`] says.
+/// One search within [`VictimSearch::reach`].
 pub fn find(victims: &mut VictimSearch, case: Case, generators: &[VictimGenerator]) -> Option<Answer> {
     let action = case.action;
     let mut search = victims.begin(case)?;
@@ -44,7 +44,7 @@ impl From<VictimGenerator> for Searcher {
 }
 
 impl VictimSearch<'_> {
-    /// Makes sure that it is known whether disruption budgets have kept any victim from a search that found nothing.
+    /// After a search that found nothing: gathers all victims, so that it is known whether disruption budgets protected any.
     pub(in crate::engine) fn look_for_budgets(&mut self, search: &mut SearchState) {
         let mut seen = search.sequence.batches.len();
         while !unbudgeted(self.model, self.context.policy) && !self.objections.budget && self.gathered(search, seen) {
@@ -52,7 +52,7 @@ impl VictimSearch<'_> {
         }
     }
 
-    /// Lets the observer see a search.
+    /// Runs a search and reports it to the observer.
     fn seen<T>(
         &mut self,
         action: EvictingAction,
@@ -70,7 +70,7 @@ impl VictimSearch<'_> {
         found
     }
 
-    /// The probes of one generator. The answer's changes are in the model, from the mark on.
+    /// The probes of one generator. The answer's changes are in the model, after the mark.
     pub(in crate::engine) fn run_probes(
         &mut self,
         search: &mut SearchState,
@@ -86,7 +86,7 @@ impl VictimSearch<'_> {
                 Some((mark, candidate)) => {
                     let tried = candidate.batches.len();
                     recorded = self.needed(candidate);
-                    // The last probe would try these very victims once more, and find the same.
+                    // The last probe would try the same victims again, with the same result.
                     if next == all && recorded.len() == tried && search.even.is_some() {
                         let mark = self.complete(&search.case, before, mark)?;
                         return Some((mark, recorded));

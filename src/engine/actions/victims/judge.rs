@@ -1,4 +1,4 @@
-//! Which pod groups may be victims, and whether what came of evicting them is acceptable. Nothing here changes anything.
+//! Which pod groups may be victims, and whether the result of evicting them is acceptable. Read-only.
 
 use smallvec::SmallVec;
 
@@ -17,21 +17,21 @@ use super::{Candidate, Case, lost};
 use crate::engine::actions::budgets::{unbudgeted, within_budgets};
 use crate::engine::actions::context::CycleContext;
 
-/// How far victims are looked for, as far as disruption budgets are concerned.
+/// Whether victims are searched within disruption budgets or beyond them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudgetReach {
-    /// Those that budgets let go.
+    /// Victims that budgets allow to be evicted.
     Within,
-    /// The others.
+    /// Victims that budgets protect.
     Beyond,
 }
 
-/// Why a victim may not be taken, or what came of a candidate is not acceptable.
+/// Why a victim, or the result of a candidate, is not acceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objection {
     /// The victim has no lower priority than the preemptor.
     Priority,
-    /// A minimum run time, which ends then.
+    /// A minimum run time, with its end.
     ProtectedUntil(Time),
     /// A disruption budget.
     Budget,
@@ -70,7 +70,7 @@ impl Judge<'_> {
         self.may_lose(victim, reach)
     }
 
-    /// The victim's minimum run time is over, or it has none.
+    /// Fails while a minimum run time protects the victim.
     pub(in crate::engine) fn unprotected(
         self,
         victim: PodGroupId,
@@ -84,8 +84,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a pod group may be a victim, as far as what it would lose next is concerned: pods whose eviction the API server has just refused are left alone,
-    /// and pods that no disruption budget lets go are taken only beyond budgets.
+    /// Whether the pods that a pod group would lose next may be evicted: not if the API server has just refused to evict one of them,
+    /// within budgets only if these allow it, and beyond budgets only if they do not.
     pub(in crate::engine) fn may_lose(self, victim: PodGroupId, reach: BudgetReach) -> Result<(), Objection> {
         if self.model.nothing_refused() && unbudgeted(self.model, self.context.policy) {
             return match reach {
@@ -107,7 +107,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether what a candidate led to is acceptable.
+    /// Whether the result of a candidate is acceptable.
     pub fn acceptable(
         self,
         case: &Case,
@@ -126,7 +126,7 @@ impl Judge<'_> {
         if fine { Ok(()) } else { Err(Objection::Other) }
     }
 
-    /// Whether all victims of a candidate may go that are really evicted: some may stay after all, and plans are no pods.
+    /// Whether budgets allow all evictions of a candidate. Victims that keep their places, and pipelined pods, are not evicted.
     fn may_all_go(self, candidate: &Candidate, reach: BudgetReach) -> Result<(), Objection> {
         if self.model.nothing_refused() && unbudgeted(self.model, self.context.policy) {
             return Ok(());
@@ -147,7 +147,7 @@ impl Judge<'_> {
         }
     }
 
-    /// A protected pod group keeps its minimum: pods that stay where they are. Those that leave already do not count, nor those that this candidate takes or moves.
+    /// Whether each protected pod group keeps its minimum of pods that stay where they are: releasing pods and those that this candidate evicts or moves do not count.
     fn minimum_runtimes_kept(self, candidate: &Candidate, reclaimer: Option<QueueId>) -> Result<(), Objection> {
         let lost = candidate.victims().into_iter().filter(|pod| lost(self.model, *pod));
         let pod_set = |pod: PodId| Some((self.model.pods()[pod].pod_group?, self.model.pods()[pod].member?));
@@ -163,7 +163,7 @@ impl Judge<'_> {
         })
     }
 
-    /// What each pod group loses that counts against the rules of reclaim, the pod group that loses first before the others.
+    /// The pods of each pod group that count as lost for the rules of reclaim, in the order of the losses.
     fn lost_by_pod_group(self, candidate: &Candidate) -> impl Iterator<Item = (PodGroupId, PodIds)> {
         let batches = &candidate.batches;
         let mut order: SmallVec<[(PodGroupId, usize); 2]> = (batches.iter().enumerate())
@@ -185,7 +185,7 @@ impl Judge<'_> {
     fn fair(self, case: &Case, pods: &[PodId], candidate: &Candidate) -> bool {
         let mut losses: SmallVec<[Loss; 2]> = SmallVec::new();
         for (pod_group, pods) in self.lost_by_pod_group(candidate) {
-            // All its pods have been placed again, so its queue loses nothing.
+            // All its pods are placed again, so its queue loses nothing.
             if pods.is_empty() {
                 continue;
             }
@@ -215,7 +215,7 @@ impl Judge<'_> {
         legitimate(self.model, &case.held, &claim, &losses)
     }
 
-    /// Pods beyond the minimum one by one, then all others together.
+    /// The amounts lost as bundles: each surplus pod alone, then all others together.
     fn bundles(self, pod_group: PodGroupId, pods: &[PodId]) -> Bundles {
         let entry = &self.model.pod_groups()[pod_group];
         let mut core = [0; 3];
@@ -239,7 +239,7 @@ impl Judge<'_> {
         bundles
     }
 
-    /// What a pod counted in its queue where it was.
+    /// What a pod counted in its queue at its former place.
     fn held_before(self, pod: PodId) -> Shared {
         let pod = &self.model.pods()[pod];
         let node = pod.state.hold.as_ref().map(|place| &self.model.nodes()[place.node]);
@@ -247,7 +247,7 @@ impl Judge<'_> {
         node.map_or(shape.quota, |node| shape.accepted(node.gpu_memory()))
     }
 
-    /// A victim that lost its place without another.
+    /// Whether a victim lost its place and got no other.
     #[must_use]
     pub fn left_out(self, pod: PodId) -> bool {
         self.model.pods()[pod].state.status == Status::Releasing

@@ -1,4 +1,4 @@
-//! What is known before a search: which pod groups may look for victims, and for which none can help.
+//! Checks before a search: which pod groups may have victims, and for which no victims can help.
 
 use crate::engine::decision::ReasonCode;
 use crate::engine::explain::refusal::impossible;
@@ -16,12 +16,12 @@ use super::bounds::asked_gpus;
 use super::rules::EvictingAction;
 use crate::engine::actions::cycle::Cycle;
 
-/// See [`reclaim::may_reclaim`]; never without shares.
+/// See [`reclaim::may_reclaim`]; false without the plugin `proportion`.
 pub fn may_reclaim(cycle: &Cycle, queue: QueueId, entry: &Shared, preemptible: bool) -> bool {
     cycle.context.rules.shares && reclaim::may_reclaim(cycle.model, queue, entry, preemptible)
 }
 
-/// Notes which pod groups an action leaves out because of their preemption delay.
+/// Records which pod groups an action skips because of their preemption delay.
 pub fn note_delays(cycle: &mut Cycle, action: EvictingAction) {
     let pending: Vec<PodGroupId> = cycle.model.pending().iter().copied().collect();
     for pod_group in pending {
@@ -52,7 +52,7 @@ pub fn note_delays(cycle: &mut Cycle, action: EvictingAction) {
     }
 }
 
-/// Cheap tests before a search.
+/// Cheap checks before a search: false if it cannot succeed.
 pub fn promising(cycle: &mut Cycle, action: EvictingAction, queue: QueueId, pods: &[PodId], preemptible: bool) -> bool {
     for pod in pods {
         refresh_class(cycle.model, cycle.model.pods()[*pod].class);
@@ -75,7 +75,7 @@ pub fn promising(cycle: &mut Cycle, action: EvictingAction, queue: QueueId, pods
     }
 }
 
-/// What a pod claims is nowhere to be had, whichever pods are evicted.
+/// Whether no eviction can satisfy the claims of some pod.
 pub fn claims_in_vain(cycle: &mut Cycle, pods: &[PodId]) -> bool {
     let mut seen = Vec::new();
     pods.iter().any(|&id| {
@@ -90,7 +90,7 @@ pub fn claims_in_vain(cycle: &mut Cycle, pods: &[PodId]) -> bool {
     })
 }
 
-/// Something that a pod needs is missing for good: no eviction helps.
+/// Whether some pod cannot be scheduled whichever pods are evicted.
 pub fn is_impossible(cycle: &mut Cycle, pod_group: PodGroupId, pods: &[PodId]) -> bool {
     let found = pods
         .iter()

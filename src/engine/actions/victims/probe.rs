@@ -1,7 +1,7 @@
-//! One probe: the first victims with which the first pods of a pod group find places.
+//! One probe: gathers victims in their order until the first pods of a pod group can be placed.
 //!
-//! Victims are gathered one batch after the other. After each, the generator makes candidates of what was gathered; the first that works wins. Counters
-//! that change with each batch say what would fit at best, so states and candidates that cannot work are passed over, and only the others are simulated.
+//! Victims are gathered batch by batch. After each batch the generator makes candidates, and the first that works is taken. Counters give an upper
+//! bound of what would fit, so that candidates which cannot work are skipped, and only the others are simulated.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ struct Gathered {
     /// Positions in the search's sequence.
     potential: SmallVec<[usize; 4]>,
     node_scratch: NodeScratch,
-    /// Nodes with potential victims, as they came.
+    /// Nodes with potential victims, in the order in which they were gathered.
     holding: SmallVec<[NodeId; 4]>,
     /// Nodes with recorded victims.
     recorded_on: SmallVec<[NodeId; 4]>,
@@ -65,7 +65,7 @@ impl Gathered {
         both
     }
 
-    /// Everything touched is blank again.
+    /// Returns the scratch memory, with all used entries reset.
     fn hand_back(mut self) -> NodeScratch {
         for node in self.holding.iter().chain(&self.recorded_on) {
             let victims = &mut self.node_scratch[node.at()];
@@ -82,7 +82,7 @@ impl Gathered {
 }
 
 impl VictimSearch<'_> {
-    /// Tries to place the first `count` pods. On success the changes stay in the model from the mark on. Answers with the batches that were tried.
+    /// Tries to place the first `count` pods. On success the changes stay in the model, after the mark, and the batches that were tried are returned.
     pub fn probe(
         &mut self,
         search: &mut SearchState,
@@ -236,7 +236,7 @@ impl VictimSearch<'_> {
         }
     }
 
-    /// A pod group with several batches may have them on several nodes.
+    /// Whether the gathered batches of a pod group are on several nodes.
     fn spread_over_nodes(&self, search: &SearchState, gathered: &Gathered, pod_group: PodGroupId) -> bool {
         let pods_of_group = &self.model.pod_groups()[pod_group].pods;
         if pods_of_group.len() == 1 {
@@ -250,7 +250,7 @@ impl VictimSearch<'_> {
         pods.any(|pod| node_of(self.model, *pod) != first)
     }
 
-    /// Whether the pods could find room with all victims so far gone, if only GPUs and node affinity counted.
+    /// Whether the pods could fit with all gathered victims gone, by the counters and node affinity alone.
     fn passes(&self, gathered: &Gathered) -> bool {
         if !gathered.unmet.is_empty() {
             return false;
@@ -264,7 +264,7 @@ impl VictimSearch<'_> {
         }
     }
 
-    /// Candidates that empty one node of the victims gathered, each pod group whole.
+    /// Candidates with all gathered victims on one node, each pod group as a whole.
     fn empty_one_node(
         &mut self,
         search: &mut SearchState,
@@ -313,7 +313,7 @@ impl VictimSearch<'_> {
         None
     }
 
-    /// What would fit with the recorded victims gone, and all others on these nodes.
+    /// Whether enough pods could fit with the recorded victims gone, and all gathered ones on these nodes.
     fn enough_on(&self, gathered: &Gathered, nodes: &[NodeId]) -> bool {
         gathered.tests.iter().all(|test| {
             let gain = |room: &Capacity, node: NodeId| self.capacity.gain(self.model, test.table, node, room);
@@ -324,7 +324,7 @@ impl VictimSearch<'_> {
         })
     }
 
-    /// Candidates that empty the smallest nodes that suffice, then more.
+    /// Candidates with all gathered victims on several nodes: the smallest number of nodes that suffices first.
     fn empty_several_nodes(
         &mut self,
         search: &mut SearchState,

@@ -1,4 +1,4 @@
-//! Keeping an answer: what is remembered of it for decisions, reports and later answers.
+//! Commits the answer of a search, and records it for decisions, reports and later searches.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Answer, Case, lost};
 use crate::engine::actions::cycle::Cycle;
 use crate::engine::actions::cycle_log::{CycleLog, Taken, Verdict};
 
-/// Keeps an answer.
+/// Commits an answer.
 pub fn record(cycle: &mut Cycle, answer: &Answer) {
     let case = &answer.case;
     let for_group = cycle.model.pod_groups()[case.pod_group].key.clone();
@@ -45,7 +45,7 @@ pub fn record(cycle: &mut Cycle, answer: &Answer) {
     cycle.commit();
 }
 
-/// The two queues between which a victim's pods change hands, as they were before.
+/// The figures of the two queues between which capacity moves, from before the search.
 fn sides(model: &Model, case: &Case, victim: PodGroupId, known: &mut Vec<(QueueId, Arc<Sides>)>) -> Option<Arc<Sides>> {
     if !case.action.is_between_queues() {
         return None;
@@ -74,7 +74,7 @@ fn sides(model: &Model, case: &Case, victim: PodGroupId, known: &mut Vec<(QueueI
     Some(sides)
 }
 
-/// Remembers what an answer takes from pods that hold a place.
+/// Records the pods that lose their places to an answer.
 fn remember_taken(model: &Model, log: &mut CycleLog, answer: &Answer) {
     if answer.case.action.is_between_queues() {
         log.gains.push(gaining(model, answer));
@@ -96,7 +96,7 @@ fn remember_taken(model: &Model, log: &mut CycleLog, answer: &Answer) {
     }
 }
 
-/// The queues that hold more by an answer of reclaim, as far up as they were compared with those that lost.
+/// The queues that gain by a reclaim: the reclaimer's, upwards to the sibling of the queues that lost.
 fn gaining(model: &Model, answer: &Answer) -> Vec<QueueId> {
     let queue = answer.case.queue;
     let losers = answer

@@ -1,4 +1,4 @@
-//! One search: its preemptor, the order in which victims would be gathered, and what can be said before anything is tried.
+//! The state of one search: its preemptor, the order of its victims, and the checks before the first simulation.
 
 use smallvec::SmallVec;
 
@@ -28,23 +28,23 @@ use super::{Batch, Candidate, Case, Tried, lost};
 
 /// A search for one preemptor.
 pub struct SearchState {
-    /// What is asked.
+    /// Its input.
     pub case: Case,
     /// Candidates that failed.
     pub failed: Tried,
-    /// Some pod of it needs no GPU: any node will do.
+    /// Some pod requests no GPU, so nodes without free GPUs are candidates too.
     pub anywhere: bool,
-    /// The victims, in the order in which they would be taken.
+    /// The victims, in the order in which they are gathered.
     pub sequence: Sequence,
-    /// The kinds of its pods, each with the table that counts them; and per pod its kind.
+    /// Positions of the capacity tables for the kinds of its pods.
     pub kinds: SmallVec<[usize; 2]>,
-    /// See `kinds`.
+    /// For each pod, the position of its kind's table.
     pub kind_of: SmallVec<[usize; 4]>,
-    /// The table for the pods' GPUs, if all ask for the same number, and that is not 0.
+    /// Position of the capacity table for the pods' GPUs, if all request the same number and not 0.
     pub even: Option<usize>,
 }
 
-/// Victims from the worst on: worst queue, worst pod group in it, what that pod group can best do without. Gathered as far as needed.
+/// Victims, the worst first: worst queue, worst pod group in it, its next pods to evict. Gathered as far as needed.
 pub struct Sequence {
     /// Victims so far.
     pub batches: Vec<Batch>,
@@ -56,7 +56,7 @@ pub struct Sequence {
     pod_groups: Vec<PodGroupId>,
 }
 
-/// What kept victims from being taken.
+/// Why victims were not acceptable.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Objections {
     /// A disruption budget did.
@@ -66,7 +66,7 @@ pub struct Objections {
 }
 
 impl Objections {
-    /// Adds one.
+    /// Adds an objection.
     pub fn note(&mut self, objection: Objection) {
         match objection {
             Objection::Budget => self.budget = true,
@@ -78,7 +78,7 @@ impl Objections {
     }
 }
 
-/// Looks for victims for one pod group.
+/// Searches victims for one pod group.
 pub struct VictimSearch<'a> {
     /// The cluster.
     pub model: &'a mut Model,
@@ -90,7 +90,7 @@ pub struct VictimSearch<'a> {
     pub capacity: &'a mut CapacityTables,
     /// See [`NodeScratch`].
     pub node_scratch: &'a mut NodeScratch,
-    /// What placing has found out so far.
+    /// Results of placement attempts that are still valid.
     pub caches: &'a mut PlacementCaches,
     /// Where steps are counted.
     pub log: &'a mut CycleLog,
@@ -100,7 +100,7 @@ pub struct VictimSearch<'a> {
     pub observer: Observer<'a>,
     /// Whether victims are looked for within disruption budgets or beyond them.
     pub reach: BudgetReach,
-    /// What has kept victims from being taken.
+    /// Why victims were not acceptable so far.
     pub objections: Objections,
 }
 
@@ -122,7 +122,7 @@ impl<'a> VictimSearch<'a> {
         }
     }
 
-    /// What places pods.
+    /// A placer on the same state.
     pub fn placer(&mut self) -> Placer<'_> {
         Placer {
             model: self.model,
@@ -141,7 +141,7 @@ impl<'a> VictimSearch<'a> {
         }
     }
 
-    /// Takes everything back since a mark.
+    /// Rolls back all changes since a mark.
     pub fn rollback(&mut self, mark: Mark) {
         self.model.rollback(mark);
         self.caches.rolled_back(mark);
@@ -153,7 +153,7 @@ impl<'a> VictimSearch<'a> {
         candidate.batches.into_iter().filter(lost).collect()
     }
 
-    /// The pod group has what it needs, and more than before.
+    /// Succeeds if the pod group meets its minimum and has more active pods than before; else rolls back.
     pub(super) fn complete(&mut self, case: &Case, before: usize, mark: Mark) -> Option<Mark> {
         let pod_group = &self.model.pod_groups()[case.pod_group];
         if pod_group.satisfied(0, &pod_group.active()) && self.active_used(case.pod_group) > before {
@@ -170,7 +170,7 @@ impl<'a> VictimSearch<'a> {
             .sum()
     }
 
-    /// Prepares a search; `None` if there is no victim at all, or if no set of victims can do.
+    /// Prepares a search; `None` if there is no victim, or if no set of victims can help.
     pub fn begin(&mut self, case: Case) -> Option<SearchState> {
         let Case {
             action,
@@ -220,7 +220,7 @@ impl<'a> VictimSearch<'a> {
         })
     }
 
-    /// No victims that the rules of reclaim allow would free as many GPUs as the pods need.
+    /// Whether all victims that the rules of reclaim allow together free too few GPUs.
     fn beyond_reach(&self, case: &Case, claim: &Shared, donors: &[bool]) -> bool {
         let lacking = wanted(self.model, &case.chunk, None)[GPUS] - self.capacity.sum;
         if lacking <= 0 {
@@ -239,7 +239,7 @@ impl<'a> VictimSearch<'a> {
         donors
     }
 
-    /// The possible victims, to be gathered from the worst on; `None` if there are none.
+    /// The sequence of possible victims, the worst first; `None` if there are none.
     fn sequence(&mut self, case: &Case, donors: Vec<bool>) -> Option<Sequence> {
         let mut sequence = Sequence {
             batches: Vec::new(),
@@ -253,7 +253,7 @@ impl<'a> VictimSearch<'a> {
         self.next_batch(case, &mut sequence).then_some(sequence)
     }
 
-    /// Starts the tree from which victims are taken.
+    /// Builds the order tree from which victims are gathered.
     fn line_up_victims(&mut self, case: &Case, sequence: &mut Sequence, reach: BudgetReach) {
         sequence.reach = reach;
         sequence.rest = OrderTree::new(self.context.rules, Purpose::Victims);
@@ -267,7 +267,7 @@ impl<'a> VictimSearch<'a> {
         sequence.rest.add_queues(&mut view, |theirs| donors[theirs.at()]);
     }
 
-    /// Gathers the next victims: those beyond disruption budgets after all others, if at all. False if there are none left.
+    /// Gathers the next batch; batches that exceed disruption budgets come last. False if there are none left.
     fn next_batch(&mut self, case: &Case, sequence: &mut Sequence) -> bool {
         if sequence.reach == BudgetReach::Within && self.step(case, sequence) {
             return true;
@@ -281,7 +281,7 @@ impl<'a> VictimSearch<'a> {
         self.step(case, sequence)
     }
 
-    /// Gathers the next victims as far as the sequence reaches.
+    /// Gathers the next batch within the sequence's present reach.
     fn step(&mut self, case: &Case, sequence: &mut Sequence) -> bool {
         let (judge, reach) = (
             Judge {
@@ -306,7 +306,7 @@ impl<'a> VictimSearch<'a> {
     }
 }
 
-/// Whether a pod group may be a victim; what speaks against it is noted.
+/// Whether a pod group may be a victim; objections are recorded.
 fn pick_victim(judge: Judge, case: &Case, victim: PodGroupId, reach: BudgetReach, objections: &mut Objections) -> Pick {
     match judge.eligible(case, victim, reach) {
         Ok(()) => Pick::Take,
@@ -320,7 +320,7 @@ fn pick_victim(judge: Judge, case: &Case, victim: PodGroupId, reach: BudgetReach
 }
 
 impl Sequence {
-    /// Gathers the next victims. False if there are none left.
+    /// Gathers the next batch. False if there are none left.
     fn step(&mut self, view: &mut View, rules: Rules) -> bool {
         let model = view.model;
         loop {

@@ -1,5 +1,5 @@
-//! Trying a candidate: its victims are evicted, then the preemptor and the victims are placed in the real order of queues and pod groups. Victims that come before the
-//! preemptor in that order get their places back first.
+//! Simulation of a candidate: its victims are evicted, then the preemptor and the victims are placed in the order of queues and pod groups. Victims that come
+//! before the preemptor in that order are placed first.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use super::{Candidate, Case, node_of};
 use crate::engine::actions::place::Mode;
 
 impl VictimSearch<'_> {
-    /// On success the changes stay in the model from the mark on.
+    /// Simulates a candidate. On success the changes stay in the model, after the mark.
     pub fn simulate(&mut self, case: &Case, anywhere: bool, count: usize, candidate: &Candidate) -> Option<Mark> {
         self.log.work.candidates_simulated += 1;
         let mark = self.model.mark();
@@ -55,8 +55,8 @@ impl VictimSearch<'_> {
         None
     }
 
-    /// Places the preemptor and the victims in the order of queues and pod groups. All others who wait are not placed, but their claims decide which queue is
-    /// next. False if the preemptor finds no place.
+    /// Places the preemptor and the victims in the order of queues and pod groups. Other pending pod groups are not placed, but they count in the order of
+    /// queues. False if the preemptor is not placed.
     fn place_in_order(&mut self, case: &Case, pods: &[PodId], victims: &[PodGroupId], nodes: &NodeSet) -> bool {
         let mut pod_groups: Vec<(QueueId, OrderEntry)> = Vec::with_capacity(victims.len() + 1);
         for &pod_group in victims {
@@ -111,7 +111,7 @@ impl VictimSearch<'_> {
         placed
     }
 
-    /// Puts the preemptor first where that takes no tree: it is the first of its queue, and its queue goes before the only other one, its sibling.
+    /// Fast path without a tree: puts the preemptor first if it is the first of its queue, and its queue comes before the only other one, a sibling.
     fn put_first(&self, case: &Case, pod_groups: &mut VecDeque<(QueueId, OrderEntry)>) -> bool {
         let Some(at) = pod_groups
             .iter()
@@ -152,7 +152,7 @@ impl VictimSearch<'_> {
         false
     }
 
-    /// The tree in which pod groups of different queues take turns; `None` if all are of one queue. Top queues without any of these pod groups
+    /// The tree that orders pod groups of different queues; `None` if all are of one queue. Top queues without any of these pod groups
     /// do not change the order.
     fn contested(
         &self,
@@ -204,7 +204,7 @@ impl VictimSearch<'_> {
         }
     }
 
-    /// What a victim gets back at most: its next pods, the evicted ones first.
+    /// The pods of a victim to place again: its next pods, the evicted ones first.
     pub(in crate::engine) fn evicted_chunk(&self, pod_group: PodGroupId) -> PodIds {
         let entry = &self.model.pod_groups()[pod_group];
         let take = |member, most: usize| -> PodIds {
@@ -220,7 +220,7 @@ impl VictimSearch<'_> {
         entry.chunk(&entry.active(), &take)
     }
 
-    /// How far a pod group is that consists of its active pods and some of the waiting ones.
+    /// The stage of a pod group with its active pods and these pending ones.
     pub(in crate::engine) fn partial_stage(&self, pod_group: PodGroupId, pods: &[PodId]) -> Stage {
         let entry = &self.model.pod_groups()[pod_group];
         let mut stage = Stage::Exact;

@@ -12,8 +12,8 @@ use crate::engine::model::resources::add;
 const QUEUES_NAMED: usize = 1_024;
 
 impl Model {
-    /// The queue to charge a pod group to whose PodGroup names `named`. While `named` cannot take it, what it holds stays charged as before, or is charged to
-    /// the queue that its pods name: changing a PodGroup does not release what it holds.
+    /// The queue to charge a pod group to whose PodGroup names `named`. While `named` cannot take it, its allocation stays charged as before, or is charged to
+    /// the queue that its pods name: a change of the PodGroup does not release what it holds.
     pub(super) fn charged_to(&self, id: PodGroupId, named: QueueId, refused: bool) -> QueueId {
         let pod_group = &self.pod_groups[id];
         let takes = |queue: &QueueId| self.queues[*queue].schedulable();
@@ -81,7 +81,7 @@ impl Model {
         self.over_quota(queue, &held).is_some()
     }
 
-    /// Removes entries of queues that do not exist and that no pod group names, once many new names have come.
+    /// Removes entries of queues that do not exist and that no pod group names, once many new names were added.
     pub(super) fn forget_queues(&mut self) {
         if self.queues_named < QUEUES_NAMED {
             return;

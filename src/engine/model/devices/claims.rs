@@ -1,7 +1,7 @@
 //! Resource claims: which pods use which, and their allocations.
 //!
 //! A pod's [`Place`](crate::engine::model::pod::Place) names the allocations that it uses. An allocation takes its devices as long as some pod uses it; one that the API
-//! server shows and no pod uses takes them too, until the API server says otherwise.
+//! server shows and no pod uses takes them too, until the API server shows none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Grant {
 pub struct Claim {
     /// Its identity.
     pub key: Name,
-    /// What is known of it; `None` until its event arrives, or after it is gone.
+    /// Its input; `None` before its event and after its deletion.
     pub input: Option<Box<ClaimInput>>,
     /// The allocation that the API server shows.
     pub shown: Option<Arc<Allocation>>,
@@ -99,7 +99,7 @@ impl Claims {
         self.ids.get(key).copied()
     }
 
-    /// Forgets a claim that is no longer referred to.
+    /// Removes a claim without references.
     pub(in crate::engine::model) fn drop_unused(&mut self, id: ClaimId) {
         let unused = |claim: &Claim| claim.input.is_none() && claim.users.is_empty() && claim.grants.is_empty();
         if self.all.contains(id) && unused(&self.all[id]) {
@@ -108,7 +108,7 @@ impl Claims {
         }
     }
 
-    /// All of them.
+    /// All claims.
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (ClaimId, &Claim)> {
         self.all.iter()
