@@ -27,7 +27,7 @@ fn about(line: &serde_json::Value) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_of_the_webhooks_that_fail_are_told_once_by_address_and_cause() {
     const MESSAGE: &str = "a client's connection to the webhooks failed";
-    let mut lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let replica = lab.replica("one").await;
     let address = ("127.0.0.1", replica.webhooks);
     let before = lines(&replica, MESSAGE).len();
@@ -86,7 +86,7 @@ async fn clients_of_the_webhooks_that_fail_are_told_once_by_address_and_cause() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_is_gone_is_told_once_and_not_by_every_watch() {
-    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let mut lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let replica = lab.replica("one").await;
     let address = lab.server.url().trim_start_matches("https://").to_owned();
     lab.end_server().await;
