@@ -224,11 +224,6 @@ impl RunningServer {
 
     /// Stops serving at once and waits for the end.
     pub async fn shutdown(mut self) {
-        self.stop().await;
-    }
-
-    /// The same, for who still looks at what it recorded.
-    pub async fn stop(&mut self) {
         self.handle.shutdown();
         if let Ok(Err(error)) = (&mut self.serving).await {
             tracing::error!(%error, "api server ended with an error");

@@ -32,6 +32,7 @@ const FILES: &[(&str, &str)] = &[
     ("sharing", include_str!("verdicts/sharing.yaml")),
     ("claims", include_str!("verdicts/claims.yaml")),
     ("silent", include_str!("verdicts/silent.yaml")),
+    ("more", include_str!("verdicts/more.yaml")),
 ];
 
 /// A situation in which a pod waits.
@@ -546,6 +547,12 @@ async fn the_first_sentence_about_a_pod_that_waits_names_the_cause() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    // For readers: `--nocapture` shows them.
+    for situation in &situations {
+        if let Ok(message) = verdict(&cluster, situation).await {
+            println!("{}: {message}", situation.name);
+        }
     }
     let listed: Vec<_> = wrong
         .iter()

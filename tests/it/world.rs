@@ -2,6 +2,7 @@
 
 mod demo;
 mod dev;
+mod newcomer;
 mod registration;
 mod stage;
 

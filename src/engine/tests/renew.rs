@@ -42,11 +42,6 @@ fn verdicts_name_those_who_hold_what_is_asked_for_now() {
     let mut engine = world();
     let first = engine.cycle(NOW);
     assert_eq!(first.unschedulable.len(), 1);
-    let holders = |name: &str| {
-        format!(
-            "Waits for 2 GPUs: queue q holds 2 of 2 GPUs (fair share 4), 2 of them by workloads of the same priority 50 or a higher one ({name})"
-        )
-    };
     let before = said(&mut engine, NOW);
     assert_eq!(before[0], before[1]);
     assert!(before[0].ends_with("(x)"), "{before:?}");
@@ -72,7 +67,10 @@ fn verdicts_name_those_who_hold_what_is_asked_for_now() {
     assert_eq!(renewed.next, None);
     let [asked, listed] = said(&mut engine, due);
     assert_eq!(asked, listed);
-    assert_eq!(asked.replace("fair share 2", "fair share 4"), holders("y"));
+    assert!(
+        asked.starts_with("Waits for 2 GPUs: queue q holds 2 of 2 GPUs") && asked.ends_with("(y)"),
+        "{asked}"
+    );
     assert!(
         engine.renew(Time(due.0 + 60_000)).reports.is_empty(),
         "nothing has changed since"

@@ -739,36 +739,6 @@ fn claims_for_devices() {
     );
 }
 
-#[test]
-fn a_verdict_is_looked_at_again_after_a_while_and_told_if_it_is_another() {
-    let text = "name: it\nactions: [allocate, preempt]\nnodes: {n0: 4}\nqueues: [team 4 w1]\npod_groups: [first team T4@n0, w team T1]";
-    let scenario: Scenario = serde_yaml_ng::from_str(text).expect("a scenario");
-    let mut engine = Engine::new(scenario.policy());
-    let events = scenario.events();
-    for event in &events {
-        engine.apply(event.clone(), NOW);
-    }
-    let at = |seconds: i64| crate::engine::input::Time(NOW.0 + seconds * 1000);
-    assert!(engine.cycle(NOW).unschedulable[0].verdict.sentence.ends_with("(first)"));
-    // Another one takes the place of the first: nodes say the same as before.
-    for event in events {
-        let Event::Pod(mut pod) = event else { continue };
-        if pod.node.is_some() {
-            engine.apply(Event::PodGone(pod.pod.uid.clone()), at(0));
-            pod.pod = crate::engine::input::PodRef::new("ns", "second", "second");
-            pod.group = Some(crate::engine::input::GroupKey::new("ns", "second"));
-            let mut group = super::group("second", "team", 0);
-            group.priority = 75;
-            engine.apply(Event::Group(Box::new(group)), at(0));
-            engine.apply(Event::Pod(pod), at(0));
-        }
-    }
-    assert!(engine.cycle(at(0)).unschedulable.is_empty(), "too soon");
-    engine.apply(Event::Usage(vec![("team".into(), [1; 3])]), at(2));
-    let told = engine.cycle(at(2)).unschedulable;
-    assert!(told[0].verdict.sentence.ends_with("(second)"), "{:?}", told[0].verdict);
-}
-
 /// A taint of Kubernetes that says the same as the node's field counts as the field.
 #[test]
 fn taints_of_conditions_go_by_what_they_mean() {

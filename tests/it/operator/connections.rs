@@ -7,9 +7,11 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, Replica, eventually};
+use super::telemetry::scrape;
 
 /// The lines of the log with this message, as JSON.
 fn lines(replica: &Replica, message: &str) -> Vec<serde_json::Value> {
@@ -58,11 +60,12 @@ async fn clients_of_the_webhooks_that_fail_are_told_once_by_address_and_cause() 
         handshake.await.expect("it ends").expect_err("not trusted");
     }
     let told = eventually("each failure is counted", async || {
-        let metrics = replica.get("/metrics").await.map_err(|error| error.to_string())?;
+        let page = scrape(&replica).await;
         let count = |cause: &str| {
-            let series = format!("unikai_connection_failures_total{{side=\"webhooks\",cause=\"{cause}\"}} ");
-            let value = metrics.lines().find_map(|line| line.strip_prefix(&series));
-            value.and_then(|value| value.parse::<f64>().ok()).unwrap_or_default()
+            let labels = [("side", "webhooks"), ("cause", cause)];
+            page.values("unikai_connection_failures_total", &labels)
+                .iter()
+                .sum::<f64>()
         };
         let counts = ["not_tls", "closed", "certificate"].map(count);
         (counts.iter().all(|count| *count >= 20.0))
@@ -85,23 +88,37 @@ async fn clients_of_the_webhooks_that_fail_are_told_once_by_address_and_cause() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_gone_is_told_once_and_not_by_every_watch() {
-    let mut lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
-    let replica = lab.replica("one").await;
-    let address = lab.server.url().trim_start_matches("https://").to_owned();
-    lab.end_server().await;
-    let told = eventually("the lost connection is told", async || {
-        let told = lines(&replica, "the connection to the API server failed");
-        let refused = told.iter().map(about).any(|about| about.contains("Connection refused"));
-        refused.then_some(told).ok_or_else(|| replica.log())
+async fn an_api_server_that_drops_connections_is_told_once_and_not_by_every_watch() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let replica = lab.replica_with("one", &["--watch-timeout", "2"]).await;
+    let all = Match {
+        user: Some(replica.identity.user.clone()),
+        ..Match::default()
+    };
+    lab.server.faults().add(all, Effect::Drop, Times::Always);
+    let failures = async || {
+        let labels = [("side", "api_server"), ("cause", "closed")];
+        let page = scrape(&replica).await;
+        page.values("unikai_connection_failures_total", &labels)
+            .iter()
+            .sum::<f64>()
+    };
+    eventually("connections fail", async || {
+        let failures = failures().await;
+        (failures >= 20.0).then_some(()).ok_or_else(|| failures.to_string())
     })
     .await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    for line in &told {
-        assert!(about(line).starts_with(&format!("{address} ")), "{line}");
-    }
+    let told = lines(&replica, "the connection to the API server failed");
+    let address = lab.server.url().trim_start_matches("https://");
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(about(&told[0]).starts_with(&format!("{address} ")), "{told:#?}");
     let of_watches = lines(&replica, "watch failed; it is tried again until it works");
     assert_eq!(of_watches, Vec::<serde_json::Value>::new());
-    let all = lines(&replica, "the connection to the API server failed");
-    assert!(all.len() <= 3, "one of each cause: {all:#?}");
+
+    lab.server.faults().clear();
+    eventually("it is told that the server is reached", async || {
+        let told = lines(&replica, "the API server is reached again");
+        (told.len() == 1).then_some(()).ok_or_else(|| format!("{told:?}"))
+    })
+    .await;
 }

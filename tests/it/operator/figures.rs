@@ -125,6 +125,24 @@ async fn work_that_waits_is_shown_by_queue_and_cause_and_since_when() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_scheduling_gates_alone_is_gated() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
+    let operator = lab.replica("one").await;
+    operator.leads().await;
+    let mut gated = pod("gated", 1);
+    gated["spec"]["schedulingGates"] = json!([{"name": "example.com/wait"}]);
+    lab.create(gated).await.unwrap();
+    let test = ("queue_metadata_name", "test");
+    shows!(
+        operator,
+        "unikai_queue_pending_pod_groups",
+        &[test, ("cause", "gated")],
+        [1.0]
+    );
+    shows!(operator, "unikai_queue_pending_pod_groups", &[test], [1.0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn gpus_are_shown_by_what_can_be_had_of_them() {
     let nodes = ["gpu-1", "gpu-2", "gpu-3"].map(|name| NodeSpec::gpu(name, 8));
     let lab = Lab::start(nodes.to_vec()).await;

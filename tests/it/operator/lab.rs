@@ -75,11 +75,6 @@ impl Lab {
         lab
     }
 
-    /// Ends the API server.
-    pub async fn end_server(&mut self) {
-        self.server.stop().await;
-    }
-
     /// Creates every document of a YAML text.
     pub async fn apply(&self, yaml: &str) {
         for document in serde_yaml_ng::Deserializer::from_str(yaml) {

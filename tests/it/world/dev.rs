@@ -13,7 +13,7 @@ use super::stage::{connect, eventually, phase};
 use crate::apiserver::harness::own_real_server;
 
 /// A running `unikai dev`; killed if a test gives up.
-struct Dev {
+pub struct Dev {
     process: Child,
     out: BufReader<ChildStdout>,
 }
@@ -26,7 +26,7 @@ impl Drop for Dev {
 }
 
 impl Dev {
-    fn start(arguments: &[&str]) -> Self {
+    pub fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_unikai"));
         command
             .arg("dev")
@@ -39,7 +39,7 @@ impl Dev {
     }
 
     /// Reads the output up to a line that starts with `end`.
-    fn read_until(&mut self, end: &str) -> String {
+    pub fn read_until(&mut self, end: &str) -> String {
         let mut text = String::new();
         loop {
             let mut line = String::new();

@@ -53,3 +53,48 @@ fn raise(queue: &Queue, field: &str, bound: Bounds, held: Amounts, asked: Amount
     let patch = json!({"spec": {"resources": resources}});
     Some(format!("kubectl patch queue {} --type merge -p '{patch}'", queue.name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(limit: [Option<f64>; 3], held: [f64; 3]) -> Queue {
+        let [gpu, cpu, memory] = limit;
+        let limit = Bounds { gpu, cpu, memory };
+        let [gpu, cpu, memory] = held;
+        let allocated = Amounts { gpu, cpu, memory };
+        Queue {
+            name: "small".to_owned(),
+            limit,
+            allocated,
+            ..Queue::default()
+        }
+    }
+
+    #[test]
+    fn limits_are_raised_to_what_is_needed_in_their_own_units() {
+        let asked = Amounts {
+            gpu: 0.5,
+            cpu: 1.5,
+            memory: f64::from(1 << 30),
+        };
+        let command = |limit, held| {
+            let queue = queue(limit, held);
+            raise(&queue, "limit", queue.limit, queue.allocated, asked)
+        };
+        let patch = |resources: &str| {
+            Some(format!(
+                r#"kubectl patch queue small --type merge -p '{{"spec":{{"resources":{resources}}}}}'"#
+            ))
+        };
+        assert_eq!(
+            command([Some(1.0), Some(2.0), None], [0.7, 0.5, 0.0]),
+            patch(r#"{"gpu":{"limit":2}}"#)
+        );
+        assert_eq!(
+            command([None, Some(1.0), Some(1e9)], [0.0, 0.25, 1e6]),
+            patch(r#"{"cpu":{"limit":1750},"memory":{"limit":1075}}"#)
+        );
+        assert_eq!(command([Some(8.0), None, None], [7.5, 0.0, 0.0]), None);
+    }
+}
