@@ -39,6 +39,8 @@ pub struct Scaling {
     pod: Key,
     gpus: i64,
     finished: bool,
+    /// It is being deleted, which may take long: its node may be gone.
+    leaves: bool,
 }
 
 impl Scaling {
@@ -50,6 +52,7 @@ impl Scaling {
             pod,
             gpus,
             finished: false,
+            leaves: false,
         }
     }
 }
@@ -189,7 +192,10 @@ impl Need {
     /// The changes to make; `made` are scaling pods that the watch does not show yet.
     pub fn plan<'a>(&'a self, made: impl Iterator<Item = &'a Scaling>) -> Plan {
         let stays = |scaling: &Scaling| !scaling.finished && self.waiting.contains_key(&scaling.pod);
-        let gone = self.scaling.iter().filter(|(_, scaling)| !stays(scaling));
+        let gone = self
+            .scaling
+            .iter()
+            .filter(|(_, scaling)| !scaling.leaves && !stays(scaling));
         let take_away: Vec<_> = gone
             .map(|(name, scaling)| (name.clone(), scaling.uid.clone()))
             .collect();
@@ -205,7 +211,8 @@ impl Need {
         let mut there = BTreeSet::new();
         for scaling in self.scaling.values().chain(made) {
             let shortage = shortages.entry(&scaling.pod.namespace).or_default();
-            if there.insert(&scaling.pod) {
+            // Its name is taken until it is gone, but nobody provides GPUs for it any more.
+            if there.insert(&scaling.pod) && !scaling.leaves {
                 shortage.total = shortage.total.saturating_add(scaling.gpus);
                 shortage.most = shortage.most.max(scaling.gpus);
             }
@@ -249,7 +256,8 @@ fn read_scaling(pod: &Pod) -> Option<Scaling> {
             name: name.to_owned(),
         },
         gpus: gpus.sum(),
-        finished: pods::is_finished(pod) || pod.metadata.deletion_timestamp.is_some(),
+        finished: pods::is_finished(pod),
+        leaves: pod.metadata.deletion_timestamp.is_some(),
     })
 }
 

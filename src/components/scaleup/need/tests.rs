@@ -89,6 +89,22 @@ fn one_that_has_landed_goes() {
 }
 
 #[test]
+fn one_that_does_not_go_is_asked_once_and_holds_up_no_other() {
+    let mut need = need(&[fraction("0.7", 1), fraction("0.7", 1)], &[]);
+    let wanted = WaitingPod(waiting(&name(0), fraction("0.7", 1)));
+    let mut stuck = scaling_pod(&wanted, 1, &Settings::default()).unwrap();
+    stuck.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+    need.scaling(&stuck);
+    assert_eq!(need.plan(std::iter::empty()).take_away.len(), 1);
+    stuck.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    assert!(need.scaling(&stuck));
+    assert!(need.plan(std::iter::empty()).take_away.is_empty(), "it was asked to go");
+    assert_eq!(made(&need), [(name(1), 1)], "its own name is taken until it has gone");
+    need.scaling_gone(&stuck);
+    assert_eq!(made(&need), [(name(0), 1), (name(1), 1)]);
+}
+
+#[test]
 fn one_that_is_made_is_not_made_again_before_the_watch_shows_it() {
     let need = need(&[fraction("0.7", 1)], &[]);
     let key = Key::of(&waiting(&name(0), json!({})).metadata);
