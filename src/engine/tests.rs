@@ -8,6 +8,7 @@ mod events;
 pub mod faults;
 mod growth;
 pub mod holdings;
+mod incidents;
 mod plain;
 mod properties;
 mod renew;

@@ -66,3 +66,8 @@ fn disruption_budgets() {
 fn several_cycles() {
     check(include_str!("tables/cycles.yaml"));
 }
+
+#[test]
+fn incidents_elsewhere() {
+    check(include_str!("tables/incidents.yaml"));
+}
