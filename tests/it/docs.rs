@@ -1,5 +1,5 @@
 //! The documentation: its links lead somewhere, its commands are ones that the binary takes, its examples are accepted by a cluster, its figures are
-//! those of the engine, and what is generated is fresh.
+//! those of the engine, the tests that it names exist, and what is generated is fresh.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -206,6 +206,55 @@ fn the_worked_example_of_fair_shares_is_what_the_engine_says() {
         );
         assert!(concepts.contains(&row), "{row}");
     }
+}
+
+/// Whether a file has a test, or an entry of a table of tests, of that name.
+fn has_test(file: &str, name: &str) -> bool {
+    let Ok(text) = std::fs::read_to_string(root().join(file)) else {
+        return false;
+    };
+    if file.ends_with(".yaml") {
+        let entries = text.lines().filter_map(|line| line.strip_prefix("- name: "));
+        return entries.map(|entry| entry.trim_matches('"')).any(|entry| entry == name);
+    }
+    let attribute = |line: &str| line.starts_with("#[test") || line.starts_with("#[tokio::test");
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let is_it = |line: &&str| line.contains(&format!("fn {name}("));
+    let Some(at) = lines.iter().position(is_it) else {
+        return false;
+    };
+    // Tests of properties are in a block, comments and attributes before the function.
+    let before = lines[..at].iter().rev();
+    before
+        .take_while(|line| !line.is_empty() && **line != "}")
+        .any(|line| attribute(line))
+}
+
+#[test]
+fn incidents_name_tests_that_there_are() {
+    let page = std::fs::read_to_string(root().join("docs/incidents.md")).unwrap();
+    let (tested, _) = page.split_once("## What can happen here, too").unwrap();
+    let (mut reports, mut missing) = (BTreeSet::new(), Vec::new());
+    for row in tested.lines().filter(|line| line.starts_with("| [")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        let [report, _, here] = cells[..] else {
+            panic!("{row}");
+        };
+        assert!(reports.insert(report.trim()), "{report} is there twice");
+        for scenario in here.split("; ") {
+            let named: Vec<&str> = scenario.split('`').collect();
+            let [_, file, ": ", name, _] = named[..] else {
+                panic!("{scenario}");
+            };
+            if !has_test(file, name) {
+                missing.push(format!("{file}: {name}"));
+            }
+        }
+    }
+    assert!(reports.len() >= 40, "{} incidents", reports.len());
+    assert_eq!(missing, Vec::<String>::new());
+    assert!(!has_test("src/engine/tests/events.rs", "no_such_test"));
+    assert!(!has_test("src/engine/tests/events.rs", "small_world"), "no test");
 }
 
 /// The objects in the blocks of YAML that a cluster takes: what has an API version and a kind, and is not another tool's.
