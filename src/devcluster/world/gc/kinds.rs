@@ -134,9 +134,11 @@ async fn discover(collector: &Collector) -> kube::Result<Vec<Arc<Kind>>> {
                 .iter()
                 .all(|verb| capabilities.supports_operation(verb))
     });
-    Ok(collectable
+    let mut kinds: Vec<_> = collectable
         .map(|(resource, capabilities)| Arc::new(Kind::of(resource, &capabilities)))
-        .collect())
+        .collect();
+    kinds.sort_by_cached_key(|kind| name(&kind.resource));
+    Ok(kinds)
 }
 
 /// Starts the metadata watch of a kind and waits for its first list.

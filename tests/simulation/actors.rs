@@ -1,0 +1,454 @@
+//! The actors: tenants, honest and hostile, administrators, and what happens to nodes and replicas. Each step is a request or two; what is refused is
+//! refused.
+
+use kube::api::{DeleteParams, DynamicObject, EvictParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use std::cell::Cell;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use unikai::devcluster::apiserver::Identity;
+use unikai::devcluster::apiserver::in_process::InProcess;
+
+use crate::invariants::PodSeen;
+use crate::network::Link;
+use crate::plan::{Lie, NODES, PARENT, QUEUES, Step, TEAMS};
+use crate::run::{self, Stage};
+use crate::story::Story;
+
+/// Who acts.
+pub struct Actors {
+    admin: Client,
+    tenant: Client,
+    made: Cell<u64>,
+}
+
+impl Actors {
+    pub fn new(server: &InProcess, story: &Story) -> Self {
+        let client = |name: &str, identity: &Identity| {
+            let link = Link::new(name, 0, server, server.service(identity), story, None);
+            Client::new(link.unwatched(), "default")
+        };
+        Self {
+            admin: client("admin", &Identity::admin()),
+            tenant: client("tenant", &Identity::user("tenant", &[])),
+            made: Cell::new(0),
+        }
+    }
+
+    /// What is there before the operator comes.
+    pub async fn install(&self) {
+        let files = unikai::cli::manifests::files("unikai:simulated").into_iter();
+        for (name, yaml) in files.chain(unikai::cli::manifests::gpu_sharing()) {
+            if name.contains("operator.yaml") {
+                continue;
+            }
+            for document in serde_yaml_ng::Deserializer::from_str(&yaml) {
+                let object = Value::deserialize(document).expect("YAML");
+                if !object.is_null() {
+                    create(&self.admin, object)
+                        .await
+                        .unwrap_or_else(|error| panic!("{name}: {error}"));
+                }
+            }
+        }
+        for team in TEAMS {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}});
+            create(&self.admin, namespace).await.expect("a namespace");
+        }
+        for (name, parent) in run::queues() {
+            create(&self.admin, queue(name, parent, -1, 0)).await.expect("a queue");
+        }
+    }
+
+    fn name(&self, kind: &str) -> String {
+        self.made.set(self.made.get() + 1);
+        format!("{kind}-{}", self.made.get())
+    }
+
+    fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.tenant.clone(), namespace)
+    }
+
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.admin.clone())
+    }
+
+    /// Carries a step out.
+    pub async fn act(stage: &mut Stage, step: &Step) {
+        match step {
+            Step::Kill(at) => stage.kill(*at),
+            Step::ShutDown(at) => stage.shut_down(*at),
+            Step::Start(at) => stage.start_at(*at).await,
+            Step::DieAt { replica, write, fatal } => stage.replicas[*replica].link.die_at(*write, *fatal),
+            Step::Trouble {
+                replica,
+                trouble,
+                lasts,
+            } => {
+                stage.replicas[*replica].link.trouble(trouble.clone(), *lasts);
+            }
+            Step::DropWatches(at) => stage.replicas[*at].link.drop_watches(),
+            Step::Compact => stage.server.faults().compact(),
+            Step::Expire => stage.server.faults().expire_watches(None),
+            Step::NodeGone(at) => {
+                stage.nodes_changed.set(true);
+                let _ = stage.world.remove_node(NODES[*at].0).await;
+            }
+            Step::NodeBack(at) => {
+                stage.nodes_changed.set(true);
+                let (name, gpus) = NODES[*at];
+                let _ = stage.world.add_node(run::node(name, gpus)).await;
+            }
+            Step::KubeletStops(at) => {
+                stage.nodes_changed.set(true);
+                let _ = stage.world.stop_kubelet(NODES[*at].0).await;
+            }
+            Step::Wait => {}
+            Step::Pod { .. } | Step::Share { .. } | Step::Job { .. } | Step::Gang { .. } | Step::Grow(_) => {
+                stage.actors().create(stage, step).await;
+            }
+            Step::DeletePod(_) | Step::DeleteGroup(_) | Step::Forge { .. } => {
+                stage.look(crate::invariants::ALWAYS);
+                stage.actors().change(stage, step).await;
+            }
+            Step::Limit { .. }
+            | Step::QueueGone(_)
+            | Step::QueueBack(_)
+            | Step::Cordon(_)
+            | Step::Uncordon(_)
+            | Step::Drain(_)
+            | Step::LabelNode(_)
+            | Step::LoseGpus(_) => stage.actors().administrate(stage, step).await,
+        }
+    }
+
+    /// A tenant creates something.
+    async fn create(&self, stage: &Stage, step: &Step) {
+        match step {
+            Step::Pod {
+                team,
+                queue,
+                gpus,
+                cpu,
+                priority,
+            } => {
+                let mut pod = pod(&self.name("pod"), TEAMS[*team], QUEUES[*queue], *gpus, *cpu);
+                if let Some(priority) = priority {
+                    pod["metadata"]["labels"]["priorityClassName"] = json!(priority);
+                }
+                let _ = create(&self.tenant, pod).await;
+            }
+            Step::Share {
+                team,
+                queue,
+                portion,
+                devices,
+            } => {
+                let mut pod = pod(&self.name("share"), TEAMS[*team], QUEUES[*queue], 0, 100);
+                pod["metadata"]["annotations"] = json!({"gpu-fraction": portion});
+                if *devices > 1 {
+                    pod["metadata"]["annotations"]["gpu-fraction-num-devices"] = json!(devices.to_string());
+                }
+                let _ = create(&self.tenant, pod).await;
+            }
+            Step::Job {
+                team,
+                queue,
+                size,
+                gpus,
+            } => {
+                let _ = create(
+                    &self.tenant,
+                    job(&self.name("job"), TEAMS[*team], QUEUES[*queue], *size, *gpus),
+                )
+                .await;
+            }
+            Step::Gang {
+                team,
+                queue,
+                pods,
+                min,
+                gpus,
+            } => {
+                let name = self.name("gang");
+                let group = json!({
+                    "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+                    "metadata": {"name": name, "namespace": TEAMS[*team]},
+                    "spec": {"queue": QUEUES[*queue], "minMember": min},
+                });
+                if create(&self.tenant, group).await.is_err() {
+                    return;
+                }
+                for _ in 0..*pods {
+                    let member = member(&self.name("member"), TEAMS[*team], QUEUES[*queue], &name, *gpus);
+                    let _ = create(&self.tenant, member).await;
+                }
+            }
+            Step::Grow(which) => {
+                let groups = stage.server.objects("scheduling.run.ai", "podgroups");
+                let own: Vec<_> = groups.iter().filter(|group| is_gang(group)).collect();
+                if let Some(group) = pick(&own, *which) {
+                    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                    let (name, namespace) = (text(&group["metadata"]["name"]), text(&group["metadata"]["namespace"]));
+                    let queue = text(&group["spec"]["queue"]);
+                    let member = member(&self.name("member"), &namespace, &queue, &name, 1);
+                    let _ = create(&self.tenant, member).await;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A tenant changes or deletes something.
+    async fn change(&self, stage: &Stage, step: &Step) {
+        let state = stage.state();
+        let mut own: Vec<&PodSeen> = state
+            .pods
+            .values()
+            .filter(|pod| TEAMS.contains(&&*pod.namespace))
+            .collect();
+        own.sort_by(|left, right| (&left.namespace, &left.name).cmp(&(&right.namespace, &right.name)));
+        match step {
+            Step::DeletePod(which) => {
+                if let Some(pod) = pick(&own, *which) {
+                    let _ = self
+                        .pods(&pod.namespace)
+                        .delete(&pod.name, &DeleteParams::default())
+                        .await;
+                }
+            }
+            Step::DeleteGroup(which) => {
+                let jobs = stage.server.objects("batch", "jobs");
+                let groups = stage.server.objects("scheduling.run.ai", "podgroups");
+                let gangs = groups.iter().filter(|group| is_gang(group));
+                let all: Vec<_> = jobs.iter().chain(gangs).collect();
+                let Some(picked) = pick(&all, *which) else { return };
+                delete(&self.tenant, picked).await;
+                let name = picked["metadata"]["name"].as_str().unwrap_or_default();
+                for pod in own
+                    .iter()
+                    .filter(|pod| pod.group == name && pod.name.starts_with("member"))
+                {
+                    let _ = self
+                        .pods(&pod.namespace)
+                        .delete(&pod.name, &DeleteParams::default())
+                        .await;
+                }
+            }
+            Step::Forge { pod, lie } => {
+                let Some(victim) = pick(&own, *pod) else { return };
+                let other = pick(&own, pod.wrapping_mul(7).wrapping_add(3));
+                let patch = match lie {
+                    Lie::Queue => json!({"metadata": {"labels": {"kai.scheduler/queue": QUEUES[pod % QUEUES.len()]}}}),
+                    Lie::PodGroup => {
+                        let group = other.map_or("nosuch", |other| other.group.as_str());
+                        json!({"metadata": {"annotations": {"pod-group-name": group}}})
+                    }
+                    Lie::Fraction => json!({"metadata": {"annotations": {"gpu-fraction": "0.1"}}}),
+                    Lie::GpuGroup => {
+                        let group = own
+                            .iter()
+                            .find_map(|pod| pod.groups.first())
+                            .map_or("nosuch", String::as_str);
+                        json!({"metadata": {"labels": {"runai-gpu-group": group}}})
+                    }
+                    Lie::Owner => json!({"metadata": {"ownerReferences": [{
+                        "apiVersion": "batch/v1", "kind": "Job", "name": "nosuch", "uid": "0d9d1fc5-1111-4222-8333-444455556666", "controller": true}]}}),
+                    Lie::SubGroup => json!({"metadata": {"labels": {"kai.scheduler/subgroup-name": "nosuch"}}}),
+                };
+                let api = self.pods(&victim.namespace);
+                let _ = api
+                    .patch(&victim.name, &PatchParams::default(), &Patch::Merge(patch))
+                    .await;
+            }
+            _ => {}
+        }
+    }
+
+    /// An administrator does something.
+    async fn administrate(&self, stage: &Stage, step: &Step) {
+        let merge = PatchParams::default();
+        match step {
+            Step::Limit { queue, limit, quota } => {
+                let name = QUEUES.get(*queue).copied().unwrap_or(PARENT);
+                self.limit(name, *limit, *quota).await;
+            }
+            Step::QueueGone(at) => {
+                let picked = queue(QUEUES[*at], Some(PARENT), -1, 0);
+                delete(&self.admin, &picked).await;
+            }
+            Step::QueueBack(at) => {
+                let _ = create(&self.admin, queue(QUEUES[*at], Some(PARENT), -1, 0)).await;
+            }
+            Step::Cordon(at) => self.cordon(NODES[*at].0, true).await,
+            Step::Uncordon(at) => self.cordon(NODES[*at].0, false).await,
+            Step::Drain(at) => {
+                let node = NODES[*at].0;
+                self.cordon(node, true).await;
+                let state = stage.state();
+                for pod in state
+                    .pods
+                    .values()
+                    .filter(|pod| pod.node == node && TEAMS.contains(&&*pod.namespace))
+                {
+                    let api: Api<Pod> = Api::namespaced(self.admin.clone(), &pod.namespace);
+                    let _ = api.evict(&pod.name, &EvictParams::default()).await;
+                }
+            }
+            Step::LabelNode(at) => {
+                let patch = json!({"metadata": {"labels": {"zone": self.name("zone")}}});
+                let _ = self.nodes().patch(NODES[*at].0, &merge, &Patch::Merge(patch)).await;
+            }
+            Step::LoseGpus(at) => {
+                let (name, gpus) = NODES[*at];
+                if gpus > 0 {
+                    stage.nodes_changed.set(true);
+                    let left = (gpus / 2).to_string();
+                    let patch = json!({"status": {"allocatable": {"nvidia.com/gpu": left}}});
+                    let _ = self.nodes().patch_status(name, &merge, &Patch::Merge(patch)).await;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    async fn cordon(&self, node: &str, cordoned: bool) {
+        let patch = json!({"spec": {"unschedulable": cordoned.then_some(true)}});
+        let _ = self
+            .nodes()
+            .patch(node, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+    }
+
+    async fn limit(&self, name: &str, limit: i64, quota: i64) {
+        let patch = json!({"spec": {"resources": {"gpu": {"limit": limit, "quota": quota}}}});
+        let kind = kind_of(&queue(name, None, -1, 0));
+        let api: Api<DynamicObject> = Api::all_with(self.admin.clone(), &kind);
+        let _ = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    }
+
+    /// Administrators bring nodes and queues back.
+    pub async fn put_in_order(stage: &Stage) {
+        let actors = stage.actors();
+        for (name, parent) in run::queues() {
+            let _ = create(&actors.admin, queue(name, parent, -1, 0)).await;
+            actors.limit(name, -1, 0).await;
+        }
+        for (name, gpus) in NODES {
+            let _ = stage.world.add_node(run::node(name, *gpus)).await;
+            actors.cordon(name, false).await;
+        }
+    }
+
+    /// Tenants delete everything.
+    pub async fn delete_all(stage: &Stage) {
+        let actors = stage.actors();
+        for job in stage.server.objects("batch", "jobs") {
+            delete(&actors.tenant, &job).await;
+        }
+        for group in stage.server.objects("scheduling.run.ai", "podgroups") {
+            if is_gang(&group) {
+                delete(&actors.tenant, &group).await;
+            }
+        }
+        for pod in stage.server.objects("", "pods") {
+            let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+            if TEAMS.contains(&namespace) {
+                delete(&actors.tenant, &pod).await;
+            }
+        }
+    }
+}
+
+fn is_gang(group: &Value) -> bool {
+    group["metadata"]["name"]
+        .as_str()
+        .is_some_and(|name| name.starts_with("gang-"))
+}
+
+fn pick<T>(of: &[T], which: usize) -> Option<&T> {
+    of.get(which.checked_rem(of.len())?)
+}
+
+fn kind_of(object: &Value) -> kube::api::ApiResource {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let version = text(&object["apiVersion"]);
+    let (group, version) = version.split_once('/').unwrap_or(("", &version));
+    kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &text(&object["kind"])))
+}
+
+fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
+    let kind = kind_of(object);
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+        None => Api::all_with(client.clone(), &kind),
+    }
+}
+
+async fn create(client: &Client, object: Value) -> kube::Result<DynamicObject> {
+    let api = api(client, &object);
+    let object: DynamicObject = serde_json::from_value(object).expect("an object");
+    api.create(&PostParams::default(), &object).await
+}
+
+async fn delete(client: &Client, object: &Value) {
+    let how = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        ..DeleteParams::default()
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let _ = api(client, object).delete(name, &how).await;
+}
+
+fn queue(name: &str, parent: Option<&str>, limit: i64, quota: i64) -> Value {
+    let open = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+    let gpu = json!({"quota": quota, "limit": limit, "overQuotaWeight": 1});
+    let mut queue = json!({
+        "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name},
+        "spec": {"resources": {"gpu": gpu, "cpu": open, "memory": open}},
+    });
+    if let Some(parent) = parent {
+        queue["spec"]["parentQueue"] = json!(parent);
+    }
+    queue
+}
+
+fn pod(name: &str, namespace: &str, queue: &str, gpus: u32, cpu: u32) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"kai.scheduler/queue": queue}},
+        "spec": {
+            "schedulerName": "kai-scheduler", "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "ubuntu", "args": ["sleep", "infinity"], "resources": {
+                "requests": {"cpu": format!("{cpu}m"), "memory": "64Mi"}}}],
+        },
+    });
+    if gpus > 0 {
+        pod["spec"]["containers"][0]["resources"]["limits"] = json!({"nvidia.com/gpu": gpus.to_string()});
+    }
+    pod
+}
+
+fn member(name: &str, namespace: &str, queue: &str, group: &str, gpus: u32) -> Value {
+    let mut pod = pod(name, namespace, queue, gpus, 100);
+    pod["metadata"]["annotations"] = json!({"pod-group-name": group});
+    pod
+}
+
+fn job(name: &str, namespace: &str, queue: &str, size: u32, gpus: u32) -> Value {
+    let mut template = pod(name, namespace, queue, gpus, 100);
+    template["spec"]["restartPolicy"] = json!("Never");
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "name": name, "namespace": namespace, "labels": {"kai.scheduler/queue": queue},
+            "annotations": {"kai.scheduler/batch-min-member": size.to_string()},
+        },
+        "spec": {"parallelism": size, "completions": size, "template": {
+            "metadata": {"labels": {"kai.scheduler/queue": queue}}, "spec": template["spec"],
+        }},
+    })
+}

@@ -1,0 +1,40 @@
+//! What the operator logs as ERROR is a broken rule.
+
+use std::fmt::Write as _;
+
+use tracing::field::{Field, Visit};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::{Layer, Registry};
+
+use crate::story::Story;
+
+/// Listens on this thread until the guard is dropped.
+pub fn listen(story: &Story) -> DefaultGuard {
+    let layer = Errors(story.clone());
+    tracing::subscriber::set_default(
+        Registry::default().with(layer.with_filter(tracing_subscriber::filter::LevelFilter::ERROR)),
+    )
+}
+
+struct Errors(Story);
+
+impl<S: Subscriber> Layer<S> for Errors {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() == Level::ERROR && event.metadata().target().starts_with("unikai") {
+            let mut text = Text::default();
+            event.record(&mut text);
+            self.0.breach("E-1", format!("ERROR: {}", text.0));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = write!(self.0, "{}={value:?} ", field.name());
+    }
+}

@@ -1,0 +1,639 @@
+//! The rules that must hold after every step, and those that must hold once the faults are over. Each has an id, a sentence and a pure predicate over
+//! what the API server stores ([`State`]) and what was there before ([`History`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::plan::PARENT;
+
+/// A rule.
+pub struct Rule {
+    pub id: &'static str,
+    pub says: &'static str,
+    /// What is wrong, if it is broken.
+    pub broken: fn(&View<'_>) -> Option<String>,
+}
+
+/// What rules look at.
+pub struct View<'a> {
+    pub now: &'a State,
+    pub before: &'a History,
+}
+
+/// Rules that hold at any time.
+pub const ALWAYS: &[Rule] = &[
+    Rule {
+        id: "B-1",
+        says: "a pod that is bound stays on its node",
+        broken: bound_once,
+    },
+    Rule {
+        id: "N-1",
+        says: "no node is given more than it has",
+        broken: node_overfull,
+    },
+    Rule {
+        id: "G-1",
+        says: "a GPU group has one device",
+        broken: group_with_devices,
+    },
+    Rule {
+        id: "G-2",
+        says: "a device belongs to one GPU group",
+        broken: device_of_groups,
+    },
+    Rule {
+        id: "G-3",
+        says: "what is given of a device is at most all of it",
+        broken: portions,
+    },
+    Rule {
+        id: "G-4",
+        says: "whoever is bound to a shared GPU is recorded on its reservation pod",
+        broken: recorded,
+    },
+    Rule {
+        id: "Q-1",
+        says: "what is bound in a queue stays within its limit",
+        broken: over_limit,
+    },
+    Rule {
+        id: "K-1",
+        says: "no gang stays bound in part",
+        broken: partial_gang,
+    },
+];
+
+/// Rules that hold once faults are over and there was time.
+pub const AT_REST: &[Rule] = &[
+    Rule {
+        id: "A-1",
+        says: "what fits runs",
+        broken: fits_but_waits,
+    },
+    Rule {
+        id: "A-2",
+        says: "what does not run says why",
+        broken: silent,
+    },
+    Rule {
+        id: "A-4",
+        says: "the status of a queue shows what its pods hold",
+        broken: wrong_status,
+    },
+];
+
+/// Rules that hold when all workloads are gone.
+pub const EMPTY: &[Rule] = &[Rule {
+    id: "A-3",
+    says: "nothing is left over",
+    broken: left_over,
+}];
+
+/// The rules that are not predicates over states.
+pub const ELSEWHERE: &[(&str, &str)] = &[
+    ("L-1", "only the holder of the Lease writes"),
+    ("W-1", "no kubelet refuses a pod for want of a GPU"),
+    ("E-1", "no replica ends by itself, and none logs an ERROR"),
+];
+
+/// What a rule says.
+pub fn sentence(id: &str) -> &'static str {
+    let predicates = ALWAYS.iter().chain(AT_REST).chain(EMPTY);
+    let all = predicates
+        .map(|rule| (rule.id, rule.says))
+        .chain(ELSEWHERE.iter().copied());
+    all.into_iter()
+        .find(|(known, _)| *known == id)
+        .map_or("", |(_, says)| says)
+}
+
+/// How long a limit or a node's size may be unknown to whoever decides, in ms.
+const LATE: u64 = 30_000;
+/// How long a gang may be bound in part: its grace, and the time to evict it.
+const PARTIAL: u64 = 180_000;
+
+/// A pod as far as rules look at it.
+#[derive(Clone, Debug, Default)]
+pub struct PodSeen {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub node: String,
+    pub finished: bool,
+    pub deleting: bool,
+    pub ours: bool,
+    pub reservation: bool,
+    pub gpus: i64,
+    pub cpu: i64,
+    /// Thousandths of each device; 0 for none.
+    pub portion: i64,
+    pub devices: i64,
+    pub groups: Vec<String>,
+    pub group: String,
+    pub queue: String,
+    /// Of a reservation pod: its users.
+    pub users: BTreeSet<String>,
+    pub device: Option<String>,
+    /// Whether it says why it waits.
+    pub says_why: Option<String>,
+    pub non_preemptible: bool,
+}
+
+impl PodSeen {
+    fn on_node(&self) -> bool {
+        !self.node.is_empty() && !self.finished
+    }
+
+    /// GPUs for which the queue is charged, in thousandths.
+    pub fn charged(&self) -> i64 {
+        self.gpus * 1000 + self.portion * self.devices
+    }
+
+    fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct NodeSeen {
+    pub gpus: i64,
+    pub cpu: i64,
+    pub pods: i64,
+    pub open: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct GroupSeen {
+    pub queue: String,
+    pub min: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct QueueSeen {
+    /// What its status shows, in thousandths of a GPU.
+    pub allocated: i64,
+    /// In thousandths of a GPU; `None` is no limit.
+    pub limit: Option<i64>,
+}
+
+/// What the API server stores.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// In ms of the run.
+    pub at: u64,
+    pub pods: BTreeMap<String, PodSeen>,
+    pub nodes: BTreeMap<String, NodeSeen>,
+    pub groups: BTreeMap<(String, String), GroupSeen>,
+    pub queues: BTreeMap<String, QueueSeen>,
+    pub bind_requests: Vec<String>,
+    pub config_maps: Vec<String>,
+}
+
+/// What was before.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// Each pod when it was first seen bound.
+    pub bound: BTreeMap<String, PodSeen>,
+    /// Pods that were first seen bound in this look.
+    pub new: BTreeSet<String>,
+    /// The sizes of nodes, with the time until when they were so.
+    nodes: BTreeMap<String, Vec<(u64, NodeSeen)>>,
+    limits: BTreeMap<String, Vec<(u64, QueueSeen)>>,
+    /// Since when gangs are bound in part.
+    partial: BTreeMap<(String, String), u64>,
+}
+
+impl History {
+    /// Takes a state in, before rules look at it.
+    pub fn take(&mut self, now: &State) {
+        self.new.clear();
+        for (uid, pod) in &now.pods {
+            if pod.on_node() && !self.bound.contains_key(uid) {
+                let mut pod = pod.clone();
+                if let Some(group) = now.groups.get(&(pod.namespace.clone(), pod.group.clone())) {
+                    pod.queue.clone_from(&group.queue);
+                }
+                self.bound.insert(uid.clone(), pod);
+                self.new.insert(uid.clone());
+            }
+        }
+        self.bound.retain(|uid, _| now.pods.contains_key(uid));
+        for (name, node) in &now.nodes {
+            let sizes = self.nodes.entry(name.clone()).or_default();
+            sizes.retain(|(until, _)| until + LATE > now.at);
+            sizes.push((now.at, node.clone()));
+        }
+        for (name, queue) in &now.queues {
+            let limits = self.limits.entry(name.clone()).or_default();
+            limits.retain(|(until, _)| until + LATE > now.at);
+            limits.push((now.at, queue.clone()));
+        }
+        let mut partial = BTreeMap::new();
+        for (key, group) in &now.groups {
+            let bound = self.members(now, key);
+            if group.min > 1 && bound > 0 && bound < group.min {
+                let since = self.partial.get(key).copied().unwrap_or(now.at);
+                partial.insert(key.clone(), since);
+            }
+        }
+        self.partial = partial;
+    }
+
+    /// How many pods of a group hold a node, as they were when they were bound.
+    fn members(&self, now: &State, key: &(String, String)) -> usize {
+        let own = self.bound.iter().filter(|(uid, pod)| {
+            pod.namespace == key.0
+                && pod.group == key.1
+                && now.pods.get(*uid).is_some_and(|pod| pod.on_node() && !pod.deleting)
+        });
+        own.count()
+    }
+
+    /// The pods on nodes, as they were when they were bound.
+    fn holding<'a>(&'a self, now: &'a State) -> impl Iterator<Item = (&'a PodSeen, &'a PodSeen)> {
+        self.bound.iter().filter_map(|(uid, pod)| {
+            let current = now.pods.get(uid).filter(|pod| pod.on_node())?;
+            Some((pod, current))
+        })
+    }
+}
+
+fn bound_once(view: &View<'_>) -> Option<String> {
+    view.before.bound.iter().find_map(|(uid, pod)| {
+        let now = view.now.pods.get(uid)?;
+        (now.node != pod.node).then(|| format!("{} was bound to {} and is on {}", pod.full_name(), pod.node, now.node))
+    })
+}
+
+fn node_overfull(view: &View<'_>) -> Option<String> {
+    let touched: BTreeSet<_> = view
+        .before
+        .new
+        .iter()
+        .filter_map(|uid| view.before.bound.get(uid))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|pod| pod.node.clone())
+        .collect();
+    touched.into_iter().find_map(|node| {
+        let sizes = view.before.nodes.get(&node)?;
+        let most = |of: fn(&NodeSeen) -> i64| sizes.iter().map(|(_, size)| of(size)).max().unwrap_or(0);
+        let on: Vec<_> = view
+            .before
+            .holding(view.now)
+            .filter(|(pod, _)| pod.node == node)
+            .collect();
+        let sum = |of: fn(&PodSeen) -> i64| on.iter().map(|(pod, _)| of(pod)).sum::<i64>();
+        // A node that has lost something goes on with what it had given before.
+        let new = || {
+            on.iter()
+                .map(|(pod, _)| pod)
+                .filter(|pod| view.before.new.contains(&pod.uid))
+        };
+        let more = [
+            new().map(|pod| pod.gpus).sum::<i64>(),
+            new().map(|pod| pod.cpu).sum(),
+            new().count() as i64,
+        ];
+        let checks = [
+            ("GPUs", sum(|pod| pod.gpus), most(|node| node.gpus)),
+            ("mCPU", sum(|pod| pod.cpu), most(|node| node.cpu)),
+            ("pods", on.len() as i64, most(|node| node.pods)),
+        ];
+        let mut worse = checks
+            .into_iter()
+            .zip(more)
+            .filter(|((_, used, has), more)| used > has && *more > 0);
+        worse.next().map(|((what, used, has), _)| {
+            let pods: Vec<_> = on.iter().map(|(pod, _)| pod.full_name()).collect();
+            format!("{node} has {has} {what} and gave {used}: {pods:?}")
+        })
+    })
+}
+
+/// The reservation pods that hold a device: node, group, device.
+fn held<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
+    view.now
+        .pods
+        .values()
+        .filter(|pod| pod.reservation && pod.on_node() && !pod.deleting)
+        .filter_map(|pod| Some((&*pod.node, pod.groups.first()?.as_str(), pod.device.as_deref()?)))
+}
+
+fn group_with_devices(view: &View<'_>) -> Option<String> {
+    let mut devices: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for (node, group, device) in held(view) {
+        devices.entry((node, group)).or_default().insert(device);
+    }
+    devices
+        .into_iter()
+        .find(|(_, devices)| devices.len() > 1)
+        .map(|((node, group), devices)| format!("group {group} on {node} has {devices:?}"))
+}
+
+fn device_of_groups(view: &View<'_>) -> Option<String> {
+    let mut groups: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for (node, group, device) in held(view) {
+        groups.entry((node, device)).or_default().insert(group);
+    }
+    groups
+        .into_iter()
+        .find(|(_, groups)| groups.len() > 1)
+        .map(|((node, device), groups)| format!("device {device} on {node} is of {groups:?}"))
+}
+
+fn portions(view: &View<'_>) -> Option<String> {
+    let mut given: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    for (pod, _) in view.before.holding(view.now).filter(|(pod, _)| pod.portion > 0) {
+        for group in &pod.groups {
+            *given.entry((&pod.node, group)).or_default() += pod.portion;
+        }
+    }
+    given
+        .into_iter()
+        .find(|(_, given)| *given > 1000)
+        .map(|((node, group), given)| format!("{given} thousandths of group {group} on {node} are given"))
+}
+
+fn recorded(view: &View<'_>) -> Option<String> {
+    let new = view.before.new.iter().filter_map(|uid| view.before.bound.get(uid));
+    new.filter(|pod| pod.portion > 0 && pod.ours).find_map(|pod| {
+        if pod.groups.is_empty() {
+            return Some(format!(
+                "{} is bound to {} without a GPU group",
+                pod.full_name(),
+                pod.node
+            ));
+        }
+        pod.groups.iter().find_map(|group| {
+            let holders = view
+                .now
+                .pods
+                .values()
+                .filter(|held| held.reservation && held.node == pod.node && held.groups.contains(group));
+            let known = holders.into_iter().any(|holder| holder.users.contains(&pod.uid));
+            (!known).then(|| {
+                format!(
+                    "{} is bound to group {group} on {} and not recorded",
+                    pod.full_name(),
+                    pod.node
+                )
+            })
+        })
+    })
+}
+
+fn over_limit(view: &View<'_>) -> Option<String> {
+    let mut used: BTreeMap<String, i64> = BTreeMap::new();
+    let mut touched = BTreeSet::new();
+    for (pod, now) in view.before.holding(view.now) {
+        if pod.reservation || !pod.ours || now.deleting {
+            continue;
+        }
+        for queue in [pod.queue.clone(), PARENT.to_owned()] {
+            *used.entry(queue.clone()).or_default() += pod.charged();
+            if view.before.new.contains(&pod.uid) {
+                touched.insert(queue);
+            }
+        }
+    }
+    used.into_iter()
+        .filter(|(queue, _)| touched.contains(queue))
+        .find_map(|(queue, used)| {
+            let limits = view.before.limits.get(&queue)?;
+            let most = limits
+                .iter()
+                .map(|(_, queue)| queue.limit)
+                .try_fold(0, |most, limit| Some(limit?.max(most)))?;
+            (used > most).then(|| format!("queue {queue} has a limit of {most} thousandths and holds {used}"))
+        })
+}
+
+fn partial_gang(view: &View<'_>) -> Option<String> {
+    let old = view
+        .before
+        .partial
+        .iter()
+        .find(|(_, since)| view.now.at > *since + PARTIAL);
+    old.map(|((namespace, name), since)| format!("{namespace}/{name} is bound in part since {since} ms"))
+}
+
+/// Of what waits alone, outside gangs, what plainly has room.
+fn fits_but_waits(view: &View<'_>) -> Option<String> {
+    let now = view.now;
+    let free = |name: &str, node: &NodeSeen| {
+        let on: Vec<_> = view.before.holding(now).filter(|(pod, _)| pod.node == name).collect();
+        let sum = |of: fn(&PodSeen) -> i64| on.iter().map(|(pod, _)| of(pod)).sum::<i64>();
+        (
+            node.gpus - sum(|pod| pod.gpus),
+            node.cpu - sum(|pod| pod.cpu),
+            node.pods - on.len() as i64,
+        )
+    };
+    let used = |queue: &str| -> i64 {
+        let pods = view.before.holding(now).filter(|(pod, _)| !pod.reservation && pod.ours);
+        pods.filter(|(pod, _)| queue == PARENT || pod.queue == queue)
+            .map(|(pod, _)| pod.charged())
+            .sum()
+    };
+    now.pods
+        .values()
+        .filter(|pod| pod.ours && pod.node.is_empty() && !pod.deleting && !pod.finished)
+        .find_map(|pod| {
+            let group = now.groups.get(&(pod.namespace.clone(), pod.group.clone()))?;
+            if group.min > 1 || pod.non_preemptible || pod.devices > 1 {
+                return None;
+            }
+            let within = |name: &str| {
+                now.queues
+                    .get(name)
+                    .is_some_and(|queue| queue.limit.is_none_or(|limit| used(name) + pod.charged() <= limit))
+            };
+            if !within(&group.queue) || !within(PARENT) {
+                return None;
+            }
+            let gpus = if pod.portion > 0 { 1 } else { pod.gpus };
+            let room = now.nodes.iter().filter(|(_, node)| node.open).find(|(name, node)| {
+                let (free_gpus, cpu, pods) = free(name, node);
+                free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1
+            });
+            room.map(|(node, _)| format!("{} waits ({:?}), and {node} has room", pod.full_name(), pod.says_why))
+        })
+}
+
+fn silent(view: &View<'_>) -> Option<String> {
+    let waiting = view
+        .now
+        .pods
+        .values()
+        .filter(|pod| pod.ours && pod.node.is_empty() && !pod.finished && !pod.deleting);
+    let mut silent = waiting.filter(|pod| pod.says_why.is_none());
+    silent
+        .next()
+        .map(|pod| format!("{} waits and does not say why", pod.full_name()))
+}
+
+fn wrong_status(view: &View<'_>) -> Option<String> {
+    let mut held: BTreeMap<&str, i64> = BTreeMap::new();
+    for (pod, _) in view
+        .before
+        .holding(view.now)
+        .filter(|(pod, _)| !pod.reservation && pod.ours)
+    {
+        *held.entry(&pod.queue).or_default() += pod.charged();
+        *held.entry(PARENT).or_default() += pod.charged();
+    }
+    view.now.queues.iter().find_map(|(name, queue)| {
+        let held = held.get(&**name).copied().unwrap_or(0);
+        (held != queue.allocated)
+            .then(|| format!("queue {name} shows {} thousandths and holds {held}", queue.allocated))
+    })
+}
+
+fn left_over(view: &View<'_>) -> Option<String> {
+    let now = view.now;
+    let reservations: Vec<_> = now
+        .pods
+        .values()
+        .filter(|pod| pod.reservation)
+        .map(PodSeen::full_name)
+        .collect();
+    let groups: Vec<_> = now
+        .groups
+        .keys()
+        .map(|(namespace, name)| format!("{namespace}/{name}"))
+        .collect();
+    let left = [
+        ("reservation pods", &reservations),
+        ("bind requests", &now.bind_requests),
+        ("config maps", &now.config_maps),
+        ("pod groups", &groups),
+    ];
+    let mut left = left.into_iter().filter(|(_, left)| !left.is_empty());
+    left.next().map(|(what, left)| format!("{what} {left:?}"))
+}
+
+/// Reads a stored pod.
+pub fn pod(stored: &Value) -> PodSeen {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (meta, spec, status) = (&stored["metadata"], &stored["spec"], &stored["status"]);
+    let annotation = |key: &str| meta["annotations"][key].as_str();
+    let containers = spec["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let gpus = containers.iter().filter_map(|container| {
+        let amount = &container["resources"]["limits"]["nvidia.com/gpu"];
+        amount
+            .as_str()
+            .map_or_else(|| amount.as_i64(), |text| text.parse().ok())
+    });
+    let cpu = containers
+        .iter()
+        .map(|container| milli(&container["resources"]["requests"]["cpu"]));
+    let portion = annotation("gpu-fraction").map_or(0, thousandths);
+    let labels = meta["labels"].as_object();
+    let groups = labels
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| key.as_str() == "runai-gpu-group" || key.starts_with("runai-gpu-group/"));
+    let annotations = meta["annotations"].as_object();
+    let users = annotations.into_iter().flatten().filter_map(|(key, _)| {
+        let uid = key.strip_prefix("gpu-user.unikai.dev/")?;
+        Some(uid.to_owned())
+    });
+    let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled");
+    let said = scheduled.filter(|condition| condition["status"] == "False" && condition["reason"].is_string());
+    PodSeen {
+        namespace: text(&meta["namespace"]),
+        name: text(&meta["name"]),
+        uid: text(&meta["uid"]),
+        node: text(&spec["nodeName"]),
+        finished: matches!(status["phase"].as_str(), Some("Succeeded" | "Failed")),
+        deleting: meta["deletionTimestamp"].is_string(),
+        ours: spec["schedulerName"] == "kai-scheduler",
+        reservation: meta["namespace"] == "kai-resource-reservation",
+        gpus: gpus.sum(),
+        cpu: cpu.sum(),
+        portion,
+        devices: annotation("gpu-fraction-num-devices")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(1),
+        groups: groups
+            .filter_map(|(_, value)| value.as_str().map(str::to_owned))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
+        group: annotation("pod-group-name").unwrap_or_default().to_owned(),
+        queue: text(&meta["labels"]["kai.scheduler/queue"]),
+        users: users.collect(),
+        device: annotation("run.ai/reserve_for_gpu_index").map(str::to_owned),
+        says_why: said.map(|condition| text(&condition["message"])),
+        non_preemptible: matches!(
+            meta["labels"]["priorityClassName"].as_str(),
+            Some("build" | "inference")
+        ),
+    }
+}
+
+/// Reads a stored node.
+pub fn node(stored: &Value) -> NodeSeen {
+    let allocatable = &stored["status"]["allocatable"];
+    let whole = |key: &str| {
+        allocatable[key]
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
+    };
+    let conditions = stored["status"]["conditions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let ready = conditions
+        .iter()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    let tainted = stored["spec"]["taints"]
+        .as_array()
+        .is_some_and(|taints| !taints.is_empty());
+    NodeSeen {
+        gpus: whole("nvidia.com/gpu"),
+        cpu: milli(&allocatable["cpu"]),
+        pods: whole("pods"),
+        open: ready
+            && !tainted
+            && stored["spec"]["unschedulable"] != true
+            && stored["metadata"]["deletionTimestamp"].is_null(),
+    }
+}
+
+/// Reads a stored queue.
+pub fn queue(stored: &Value) -> QueueSeen {
+    let limit = stored["spec"]["resources"]["gpu"]["limit"].as_f64().unwrap_or(-1.0);
+    QueueSeen {
+        allocated: milli(&stored["status"]["allocated"]["nvidia.com/gpu"]),
+        limit: (limit >= 0.0).then_some((limit * 1000.0) as i64),
+    }
+}
+
+/// Reads a stored pod group.
+pub fn group(stored: &Value) -> GroupSeen {
+    GroupSeen {
+        queue: stored["spec"]["queue"].as_str().unwrap_or_default().to_owned(),
+        min: stored["spec"]["minMember"].as_u64().unwrap_or(1) as usize,
+    }
+}
+
+fn milli(value: &Value) -> i64 {
+    let Some(text) = value.as_str() else {
+        return value.as_i64().map_or(0, |whole| whole * 1000);
+    };
+    match text.strip_suffix('m') {
+        Some(milli) => milli.parse().unwrap_or(0),
+        None => text.parse::<f64>().map_or(0, |whole| (whole * 1000.0) as i64),
+    }
+}
+
+fn thousandths(text: &str) -> i64 {
+    text.parse::<f64>()
+        .map_or(0, |portion| (portion * 1000.0).round() as i64)
+}

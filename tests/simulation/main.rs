@@ -1,0 +1,190 @@
+//! The whole world in one process: API server, nodes, several replicas of the operator, tenants and administrators, on virtual time and under
+//! faults. One seed is one run. `docs/simulation.md` says how to read what it prints.
+
+mod actors;
+mod errors;
+mod invariants;
+mod network;
+mod plan;
+mod run;
+mod shrink;
+mod story;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+
+use network::Canary;
+use run::{How, Outcome};
+
+/// Runs seeds of the simulation.
+#[derive(Parser, Clone, Debug)]
+struct Args {
+    /// How many seeds
+    #[arg(long, default_value_t = 3)]
+    seeds: u64,
+    /// The first of them; `fresh` takes one that nobody has seen. Without it they begin at 1, and wrong networks are tried, too
+    #[arg(long, default_value = "")]
+    from: String,
+    /// Steps of each
+    #[arg(long, default_value_t = 150)]
+    steps: usize,
+    /// Threads, each of which runs one seed after the other
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Run every seed twice and compare
+    #[arg(long)]
+    twice: bool,
+    /// Write the whole story of a run into this file
+    #[arg(long)]
+    story: Option<String>,
+    /// Leave failing runs as they are
+    #[arg(long)]
+    no_shrink: bool,
+    /// Begin no seed after so many seconds
+    #[arg(long, default_value_t = u64::MAX)]
+    seconds: u64,
+    /// Go on after a failure
+    #[arg(long)]
+    go_on: bool,
+    /// What the test harness of cargo is told is of no concern here
+    #[arg(hide = true)]
+    _filter: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let first = match args.from.as_str() {
+        "" => 1,
+        "fresh" => u64::from(uuid::Uuid::new_v4().as_fields().0),
+        number => number.parse().expect("--from is a number, or `fresh`"),
+    };
+    if cfg!(not(tokio_unstable)) {
+        println!("built without `--cfg tokio_unstable` (.cargo/config.toml): runs of one seed may differ");
+    }
+    println!("seeds from {first} on, {} of {} steps each", args.seeds, args.steps);
+    let (next, failed, steps, requests) = (
+        AtomicU64::new(first),
+        AtomicBool::new(false),
+        AtomicU64::new(0),
+        AtomicU64::new(0),
+    );
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..args.threads {
+            let worker = std::thread::Builder::new().stack_size(64 << 20);
+            let work = || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let late = began.elapsed().as_secs() >= args.seconds;
+                    if late || seed >= first + args.seeds || (failed.load(Ordering::Relaxed) && !args.go_on) {
+                        return;
+                    }
+                    let (good, told) = one(seed, &args);
+                    requests.fetch_add(told, Ordering::Relaxed);
+                    steps.fetch_add(args.steps as u64, Ordering::Relaxed);
+                    if !good {
+                        failed.store(true, Ordering::Relaxed);
+                    }
+                }
+            };
+            worker.spawn_scoped(scope, work).expect("a thread");
+        }
+    });
+    let (steps, took) = (steps.into_inner(), began.elapsed().as_secs_f64());
+    println!(
+        "{steps} steps, {} requests in {took:.1} s: {:.0} steps/s",
+        requests.into_inner(),
+        steps as f64 / took
+    );
+    let canaries = !args.from.is_empty() || canaries();
+    if failed.into_inner() || !canaries {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs a seed; whether all is well, and how many requests were sent.
+fn one(seed: u64, args: &Args) -> (bool, u64) {
+    let steps = plan::draw(seed, args.steps);
+    let how = How {
+        canary: None,
+        story: args.story.clone(),
+    };
+    let began = Instant::now();
+    let outcome = run::run(seed, &steps, &how);
+    if args.seeds < 10 {
+        println!(
+            "seed {seed}: {} requests, {:.1} s, hash {:x}",
+            outcome.requests,
+            began.elapsed().as_secs_f64(),
+            outcome.hash
+        );
+    }
+    let mut differ = false;
+    if args.twice {
+        let again = run::run(
+            seed,
+            &steps,
+            &How {
+                story: args.story.as_ref().map(|file| format!("{file}.2")),
+                ..how.clone()
+            },
+        );
+        if again.hash != outcome.hash {
+            println!(
+                "seed {seed}: two runs differ ({} and {} requests)",
+                outcome.requests, again.requests
+            );
+            differ = true;
+        }
+    }
+    let Outcome {
+        breach: Some(breach),
+        last,
+        requests,
+        ..
+    } = outcome
+    else {
+        return (!differ, outcome.requests);
+    };
+    let says = invariants::sentence(breach.rule);
+    println!("seed {seed} breaks {} ({says}): {}\n{last}", breach.rule, breach.what);
+    if !args.no_shrink {
+        let (steps, last) = shrink::shrink(seed, &steps, &breach, &how);
+        println!("the same with {} steps:\n{last}", steps.len());
+        for timed in &steps {
+            println!("  {:?}, then {:?}", timed.step, timed.then);
+        }
+    }
+    println!(
+        "again: cargo test --test simulation -- --from {seed} --seeds 1 --steps {}",
+        args.steps
+    );
+    (false, requests)
+}
+
+/// Wrong networks must be found.
+fn canaries() -> bool {
+    // Whether the kubelet refuses the pod first or the rule is looked at first is the same to us.
+    [(Canary::OneNode, &["N-1", "W-1"][..]), (Canary::TooLate, &["L-1"])]
+        .into_iter()
+        .all(|(canary, rules)| {
+            let how = How {
+                canary: Some(canary),
+                story: None,
+            };
+            match run::run(0, &plan::for_canaries(), &how).breach {
+                Some(breach) if rules.contains(&breach.rule) => {
+                    println!("the canary {canary:?} breaks {}, as it should", breach.rule);
+                    true
+                }
+                other => {
+                    println!("the canary {canary:?} should break {rules:?}, and broke {other:?}");
+                    false
+                }
+            }
+        })
+}

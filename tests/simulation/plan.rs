@@ -1,0 +1,280 @@
+//! The steps of a seed, as data: they are drawn first and carried out then, so that steps can be left out of a run that fails.
+
+use std::time::Duration;
+
+use crate::network::{Fatal, Trouble};
+
+/// The leaf queues.
+pub const QUEUES: &[&str] = &["a", "b", "c"];
+/// The parent of all of them.
+pub const PARENT: &str = "org";
+/// The tenants' namespaces.
+pub const TEAMS: &[&str] = &["team-a", "team-b"];
+/// The nodes: names and GPUs.
+pub const NODES: &[(&str, u32)] = &[("gpu-1", 4), ("gpu-2", 4), ("gpu-3", 2), ("cpu-1", 0)];
+/// The replicas.
+pub const REPLICAS: &[&str] = &["one", "two"];
+
+/// One step. A number that picks something picks it among what there is at the time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// A pod with whole GPUs.
+    Pod {
+        team: usize,
+        queue: usize,
+        gpus: u32,
+        cpu: u32,
+        priority: Option<&'static str>,
+    },
+    /// A pod with a part of a GPU.
+    Share {
+        team: usize,
+        queue: usize,
+        portion: &'static str,
+        devices: u32,
+    },
+    /// A Job whose pods start together.
+    Job {
+        team: usize,
+        queue: usize,
+        size: u32,
+        gpus: u32,
+    },
+    /// A pod group of its own with so many pods, of which so many must run together.
+    Gang {
+        team: usize,
+        queue: usize,
+        pods: u32,
+        min: u32,
+        gpus: u32,
+    },
+    /// Another pod for a pod group.
+    Grow(usize),
+    /// A tenant deletes a pod.
+    DeletePod(usize),
+    /// A tenant deletes a Job or a pod group.
+    DeleteGroup(usize),
+    /// A tenant changes what a pod says of itself.
+    Forge {
+        pod: usize,
+        lie: Lie,
+    },
+    /// An administrator changes the limit and the quota of a queue, in GPUs; none is -1.
+    Limit {
+        queue: usize,
+        limit: i64,
+        quota: i64,
+    },
+    /// An administrator deletes a queue, and makes it again later.
+    QueueGone(usize),
+    QueueBack(usize),
+    Cordon(usize),
+    Uncordon(usize),
+    /// An administrator cordons a node and evicts its pods.
+    Drain(usize),
+    LabelNode(usize),
+    NodeGone(usize),
+    NodeBack(usize),
+    /// A node comes back with fewer GPUs.
+    LoseGpus(usize),
+    KubeletStops(usize),
+    /// A replica's network fails for a while.
+    Trouble {
+        replica: usize,
+        trouble: Trouble,
+        lasts: Duration,
+    },
+    DropWatches(usize),
+    /// The API server forgets its history.
+    Compact,
+    /// All watches get 410.
+    Expire,
+    Kill(usize),
+    DieAt {
+        replica: usize,
+        write: u32,
+        fatal: Fatal,
+    },
+    ShutDown(usize),
+    Start(usize),
+    /// Nothing happens.
+    Wait,
+}
+
+/// What a tenant says of a pod that is not so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    Queue,
+    PodGroup,
+    Fraction,
+    GpuGroup,
+    Owner,
+    SubGroup,
+}
+
+/// A step, and how long it is until the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timed {
+    pub step: Step,
+    pub then: Duration,
+}
+
+/// Draws the steps of a seed.
+pub fn draw(seed: u64, steps: usize) -> Vec<Timed> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    // Some seeds have no faults, some no hostile tenants, so that a failure is easier to read.
+    let faults = random.u8(0..10) > 1;
+    let hostile = random.u8(0..10) > 3;
+    (0..steps)
+        .map(|_| {
+            let step = one(&mut random, faults, hostile);
+            let then = match random.u8(0..10) {
+                0..=3 => random.u64(1..40),
+                4..=7 => random.u64(40..700),
+                _ => random.u64(700..5_000),
+            };
+            Timed {
+                step,
+                then: Duration::from_millis(then),
+            }
+        })
+        .collect()
+}
+
+fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
+    let team = random.usize(0..TEAMS.len());
+    let queue = random.usize(0..QUEUES.len());
+    let which = random.usize(0..64);
+    let replica = random.usize(0..REPLICAS.len());
+    let node = random.usize(0..NODES.len());
+    match random.u8(0..100) {
+        0..=13 => Step::Pod {
+            team,
+            queue,
+            gpus: *random.choice(&[0, 1, 1, 2, 4]).unwrap_or(&1),
+            cpu: *random.choice(&[100, 1000, 8000]).unwrap_or(&100),
+            priority: *random
+                .choice(&[None, None, None, Some("build"), Some("inference")])
+                .unwrap_or(&None),
+        },
+        14..=25 => Step::Share {
+            team,
+            queue,
+            portion: random.choice(&["0.5", "0.3", "0.25", "0.7"]).unwrap_or(&"0.5"),
+            devices: if random.u8(0..8) == 0 { 2 } else { 1 },
+        },
+        26..=31 => Step::Job {
+            team,
+            queue,
+            size: random.u32(1..5),
+            gpus: random.u32(0..3),
+        },
+        32..=37 => {
+            let pods = random.u32(1..5);
+            Step::Gang {
+                team,
+                queue,
+                pods,
+                min: random.u32(1..=pods),
+                gpus: random.u32(0..3),
+            }
+        }
+        38..=40 => Step::Grow(which),
+        41..=54 => Step::DeletePod(which),
+        55..=61 => Step::DeleteGroup(which),
+        62..=67 if hostile => Step::Forge {
+            pod: which,
+            lie: *random
+                .choice(&[
+                    Lie::Queue,
+                    Lie::PodGroup,
+                    Lie::Fraction,
+                    Lie::GpuGroup,
+                    Lie::Owner,
+                    Lie::SubGroup,
+                ])
+                .unwrap_or(&Lie::Queue),
+        },
+        68..=70 => Step::Limit {
+            queue: random.usize(0..=QUEUES.len()),
+            limit: *random.choice(&[-1, -1, 1, 3, 6]).unwrap_or(&-1),
+            quota: *random.choice(&[-1, 0, 2, 4]).unwrap_or(&0),
+        },
+        71 => Step::QueueGone(queue),
+        72 => Step::QueueBack(queue),
+        73 => Step::Cordon(node),
+        74 | 75 => Step::Uncordon(node),
+        76 => Step::Drain(node),
+        77 => Step::LabelNode(node),
+        78 => Step::NodeGone(node),
+        79 | 80 => Step::NodeBack(node),
+        81 => Step::LoseGpus(node),
+        82 => Step::KubeletStops(node),
+        83..=86 if faults => Step::Trouble {
+            replica,
+            trouble: Trouble::Chance(*random.choice(&[5, 20, 60]).unwrap_or(&20)),
+            lasts: Duration::from_secs(random.u64(1..20)),
+        },
+        87 if faults => Step::Trouble {
+            replica,
+            trouble: Trouble::Cut(some_kind(random)),
+            lasts: Duration::from_secs(random.u64(1..25)),
+        },
+        88 | 89 if faults => Step::Trouble {
+            replica,
+            trouble: Trouble::Stale(some_kind(random)),
+            lasts: Duration::from_secs(random.u64(1..25)),
+        },
+        90 if faults => Step::DropWatches(replica),
+        91 if faults => Step::Compact,
+        92 if faults => Step::Expire,
+        93 if faults => Step::Kill(replica),
+        94 if faults => Step::DieAt {
+            replica,
+            write: random.u32(0..8),
+            fatal: if random.bool() { Fatal::Before } else { Fatal::After },
+        },
+        95 if faults => Step::ShutDown(replica),
+        96..=98 => Step::Start(replica),
+        _ => Step::Wait,
+    }
+}
+
+fn some_kind(random: &mut fastrand::Rng) -> Option<&'static str> {
+    *random
+        .choice(&[
+            None,
+            None,
+            Some("pods"),
+            Some("pods"),
+            Some("nodes"),
+            Some("podgroups"),
+            Some("queues"),
+            Some("bindrequests"),
+            Some("leases"),
+        ])
+        .unwrap_or(&None)
+}
+
+/// Steps in which wrong networks show: more pods than a node has GPUs for, and a leader that dies.
+pub fn for_canaries() -> Vec<Timed> {
+    let pod = |queue: usize| Step::Pod {
+        team: 0,
+        queue,
+        gpus: 2,
+        cpu: 100,
+        priority: None,
+    };
+    let timed = |step: Step, then: u64| Timed {
+        step,
+        then: Duration::from_millis(then),
+    };
+    let mut steps = vec![timed(Step::Wait, 20_000)];
+    steps.extend((0..4).map(|number| timed(pod(number % QUEUES.len()), 300)));
+    steps.extend([
+        timed(Step::Kill(0), 1),
+        timed(Step::Kill(1), 1),
+        timed(Step::Start(0), 60_000),
+    ]);
+    steps
+}

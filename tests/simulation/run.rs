@@ -1,0 +1,378 @@
+//! One run: a cluster, its world, the replicas and the actors, all in this thread and on tokio's paused clock.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::Body;
+use jiff::Timestamp;
+use tokio::time::sleep;
+use tower::ServiceExt;
+use unikai::devcluster::apiserver::in_process::InProcess;
+use unikai::devcluster::apiserver::{Clock, Identity, Options};
+use unikai::devcluster::world::{NodeSpec, Timings, World, WorldHandle, WorldOptions};
+use unikai::operator::settings::{EmbeddedArgs, Settings};
+use unikai::operator::{Operator, Running};
+
+use crate::actors::Actors;
+use crate::invariants::{self, History, Rule, State, View};
+use crate::network::{Canary, Link};
+use crate::plan::{NODES, PARENT, QUEUES, REPLICAS, Step, TEAMS, Timed};
+use crate::story::{Breach, Story};
+
+/// How long after the last fault everything must be in order.
+const REST: Duration = Duration::from_secs(400);
+/// How long after the last workload is deleted nothing may be left.
+const EMPTY: Duration = Duration::from_secs(200);
+
+/// How a run is made.
+#[derive(Clone, Debug, Default)]
+pub struct How {
+    pub canary: Option<Canary>,
+    /// A file for the whole story.
+    pub story: Option<String>,
+}
+
+/// What came of a run.
+pub struct Outcome {
+    pub breach: Option<Breach>,
+    pub hash: u64,
+    pub requests: u64,
+    pub last: String,
+}
+
+/// Runs the steps of a seed.
+pub fn run(seed: u64, steps: &[Timed], how: &How) -> Outcome {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(true);
+    // Without it, whose turn it is of those that are ready differs from run to run.
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_be_bytes()));
+    let runtime = builder.build().expect("a runtime");
+    fastrand::seed(seed);
+    unikai::random::seed(Some(seed));
+    let outcome = runtime.block_on(async {
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+        unikai::clock::simulate(Some(start));
+        let story = Story::begin(how.story.as_deref());
+        let errors = crate::errors::listen(&story);
+        let mut stage = Stage::set(seed, how.canary, &story).await;
+        let breach = stage.play(steps).await;
+        drop(errors);
+        Outcome {
+            breach,
+            hash: story.hash(),
+            requests: story.requests(),
+            last: story.last(60),
+        }
+    });
+    drop(runtime);
+    unikai::clock::simulate(None);
+    unikai::random::seed(None);
+    outcome
+}
+
+/// A replica, or its place while it is gone.
+pub struct Replica {
+    pub name: String,
+    pub link: Link,
+    pub running: Option<Running>,
+}
+
+type Endpoints = Arc<Mutex<Vec<(Link, axum::Router)>>>;
+
+/// Everything of a run.
+pub struct Stage {
+    pub server: InProcess,
+    pub world: WorldHandle,
+    pub replicas: Vec<Replica>,
+    pub story: Story,
+    actors: Actors,
+    seed: u64,
+    canary: Option<Canary>,
+    /// Where webhooks are answered.
+    endpoints: Endpoints,
+    history: History,
+    started: u64,
+    /// Whether nodes have changed, so that a kubelet may refuse a pod.
+    pub nodes_changed: Cell<bool>,
+}
+
+impl Stage {
+    async fn set(seed: u64, canary: Option<Canary>, story: &Story) -> Self {
+        let options = Options {
+            clock: Clock::system(),
+            ..Options::default()
+        };
+        let server = InProcess::start(options).await.expect("an API server");
+        let endpoints = Endpoints::default();
+        server.answer_webhooks_by(answerer(&endpoints));
+        let actors = Actors::new(&server, story);
+        actors.install().await;
+        let nodes = NODES.iter().map(|(name, gpus)| node(name, *gpus)).collect();
+        let options = WorldOptions {
+            nodes,
+            timings: Timings {
+                pod_start: Duration::from_millis(300),
+                termination: Duration::from_millis(500),
+                ..Timings::default()
+            },
+            ..WorldOptions::default()
+        };
+        let link = Link::new("world", seed, &server, server.service(&Identity::admin()), story, None);
+        let client = kube::Client::new(link.unwatched(), "default");
+        let world = World::start(client, options).await.expect("a world");
+        let mut stage = Self {
+            server,
+            world,
+            replicas: Vec::new(),
+            story: story.clone(),
+            actors,
+            seed,
+            canary,
+            endpoints,
+            history: History::default(),
+            started: 0,
+            nodes_changed: Cell::new(false),
+        };
+        for name in REPLICAS {
+            let replica = stage.start(name).await;
+            stage.replicas.push(replica);
+        }
+        if let Some(first) = stage.replicas.first().and_then(|replica| replica.running.as_ref()) {
+            first.ready().await;
+        }
+        stage
+    }
+
+    /// Starts a replica under a new name.
+    async fn start(&mut self, place: &str) -> Replica {
+        self.started += 1;
+        let name = format!("{place}-{}", self.started);
+        let identity = Identity::operator().in_pod(&name);
+        let service = self.server.service(&identity);
+        let seed = self.seed.wrapping_mul(1_000).wrapping_add(self.started);
+        let link = Link::new(&name, seed, &self.server, service, &self.story, self.canary);
+        let running = Operator::start_in_process(link.service(), settings(&name, self.seed))
+            .await
+            .expect("it starts");
+        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.push((link.clone(), running.webhook_router()));
+        Replica {
+            name,
+            link,
+            running: Some(running),
+        }
+    }
+
+    /// Starts the replica of that place unless it runs.
+    pub async fn start_at(&mut self, at: usize) {
+        self.bury();
+        if self.replicas[at].running.is_none() {
+            let replica = self.start(REPLICAS[at]).await;
+            self.replicas[at] = replica;
+        }
+    }
+
+    /// Kills the replica of that place.
+    pub fn kill(&mut self, at: usize) {
+        self.replicas[at].link.die();
+        self.bury();
+    }
+
+    /// Tells the replica of that place to end; it is gone when it has ended.
+    pub fn shut_down(&self, at: usize) {
+        if let Some(running) = &self.replicas[at].running {
+            running.shutdown_token().cancel();
+        }
+    }
+
+    /// Ends the processes of replicas that are dead, and looks for those that ended by themselves.
+    fn bury(&mut self) {
+        for replica in &mut self.replicas {
+            let Some(running) = &replica.running else { continue };
+            let told = running.shutdown_token().is_cancelled();
+            if running.is_over() && !told && !replica.link.is_dead() {
+                self.story.breach("E-1", format!("{} has ended", replica.name));
+            }
+            if replica.link.is_dead() || running.is_over() {
+                replica.link.die();
+                replica.running = None;
+            }
+        }
+        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.retain(|(link, _)| !link.is_dead());
+    }
+
+    /// Carries the steps out and looks at the rules after each; then faults end, and after a while everything must be in order.
+    async fn play(&mut self, steps: &[Timed]) -> Option<Breach> {
+        for (number, timed) in steps.iter().enumerate() {
+            if timed.step != Step::Wait {
+                self.story.step(number, &format!("{:?}", timed.step));
+            }
+            Actors::act(self, &timed.step).await;
+            sleep(timed.then).await;
+            self.look(invariants::ALWAYS);
+            if let Some(breach) = self.story.broken() {
+                return Some(breach);
+            }
+        }
+        self.story
+            .step(steps.len(), "faults end, administrators put everything in order");
+        for at in 0..self.replicas.len() {
+            self.replicas[at].link.heal();
+            self.start_at(at).await;
+        }
+        Actors::put_in_order(self).await;
+        self.pass(REST, invariants::AT_REST).await;
+        self.story.step(steps.len(), "all workloads are deleted");
+        Actors::delete_all(self).await;
+        self.pass(EMPTY, invariants::EMPTY).await;
+        self.story.broken()
+    }
+
+    /// Lets time pass, with a look at the rules now and then, and at the end at these, too.
+    async fn pass(&mut self, time: Duration, rules: &[Rule]) {
+        let looks = 20;
+        for _ in 0..looks {
+            if self.story.broken().is_some() {
+                return;
+            }
+            sleep(time / looks).await;
+            self.look(invariants::ALWAYS);
+        }
+        self.look(rules);
+    }
+
+    /// Looks at the rules.
+    pub fn look(&mut self, rules: &[Rule]) {
+        self.bury();
+        let now = self.state();
+        if rules.first().is_some_and(|rule| rule.id == invariants::ALWAYS[0].id) {
+            self.history.take(&now);
+        }
+        let view = View {
+            now: &now,
+            before: &self.history,
+        };
+        for rule in rules {
+            if let Some(what) = (rule.broken)(&view) {
+                self.story.breach(rule.id, what);
+            }
+        }
+        if !self.nodes_changed.get() && self.world.refused_gpu_pods() > 0 {
+            self.story
+                .breach("W-1", "a kubelet refused a pod for want of a GPU".to_owned());
+        }
+    }
+
+    /// What the API server stores.
+    pub fn state(&self) -> State {
+        let named = |stored: &serde_json::Value| stored["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let full = |stored: &serde_json::Value| {
+            let namespace = stored["metadata"]["namespace"].as_str().unwrap_or_default();
+            (namespace.to_owned(), named(stored))
+        };
+        let all = |group: &str, plural: &str| self.server.objects(group, plural);
+        let pods = all("", "pods");
+        let pods = pods.iter().map(|stored| invariants::pod(stored));
+        let config_maps = all("", "configmaps");
+        let config_maps = config_maps.iter().map(|stored| full(stored));
+        let config_maps =
+            config_maps.filter(|(namespace, name)| TEAMS.contains(&&**namespace) && name != "kube-root-ca.crt");
+        State {
+            at: self.story.at(),
+            pods: pods.map(|pod| (pod.uid.clone(), pod)).collect(),
+            nodes: all("", "nodes")
+                .iter()
+                .map(|stored| (named(stored), invariants::node(stored)))
+                .collect(),
+            groups: all("scheduling.run.ai", "podgroups")
+                .iter()
+                .map(|stored| (full(stored), invariants::group(stored)))
+                .collect(),
+            queues: all("scheduling.run.ai", "queues")
+                .iter()
+                .map(|stored| (named(stored), invariants::queue(stored)))
+                .collect(),
+            bind_requests: all("scheduling.run.ai", "bindrequests")
+                .iter()
+                .map(|stored| named(stored))
+                .collect(),
+            config_maps: config_maps.map(|(_, name)| name).collect(),
+        }
+    }
+
+    pub fn actors(&self) -> &Actors {
+        &self.actors
+    }
+}
+
+/// A node of the world.
+pub fn node(name: &str, gpus: u32) -> NodeSpec {
+    let mut node = if gpus == 0 {
+        NodeSpec::cpu(name)
+    } else {
+        NodeSpec::gpu(name, gpus)
+    };
+    node.cpu_milli = 16_000;
+    node.pods = 30;
+    node
+}
+
+/// The settings of a replica.
+fn settings(name: &str, seed: u64) -> Settings {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        args: EmbeddedArgs,
+    }
+    // Watches that are stale go on for this long, which few seeds need to see in each of 27 kinds.
+    let watch_timeout = if seed.is_multiple_of(4) { "20" } else { "150" };
+    let flags = [
+        "unikai",
+        "--identity",
+        name,
+        "--gpu-sharing",
+        "true",
+        "--watch-timeout",
+        watch_timeout,
+        "--webhook-url",
+        "https://192.0.2.1:9443",
+    ];
+    let args = <Flags as clap::Parser>::parse_from(flags).args;
+    Settings::try_from(args).expect("valid settings")
+}
+
+/// Has the first replica that lives answer reviews.
+fn answerer(endpoints: &Endpoints) -> unikai::devcluster::apiserver::webhook::Answerer {
+    let endpoints = Arc::clone(endpoints);
+    Arc::new(move |path, body| {
+        let first = endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = first
+            .iter()
+            .find(|(link, _)| !link.is_dead())
+            .map(|(_, router)| router.clone());
+        Box::pin(async move {
+            let router = first.ok_or("connection refused")?;
+            let mut request = http::Request::new(Body::from(body));
+            *request.method_mut() = http::Method::POST;
+            *request.uri_mut() = path.parse().map_err(|error| format!("{error}"))?;
+            let json = http::HeaderValue::from_static("application/json");
+            request.headers_mut().insert(http::header::CONTENT_TYPE, json);
+            let answer = router.oneshot(request).await.map_err(|error| error.to_string())?;
+            let (parts, body) = answer.into_parts();
+            let body = axum::body::to_bytes(body, usize::MAX)
+                .await
+                .map_err(|error| error.to_string())?;
+            Ok((parts.status, body))
+        })
+    })
+}
+
+/// The names of the queues that a run begins with, and their parents.
+pub fn queues() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
+    [(PARENT, None)]
+        .into_iter()
+        .chain(QUEUES.iter().map(|name| (*name, Some(PARENT))))
+}
