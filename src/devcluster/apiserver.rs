@@ -203,6 +203,14 @@ impl RunningServer {
         self.cluster.map_service(namespace, name, port, address);
     }
 
+    /// Shows webhooks this client certificate, with its key; both PEM.
+    ///
+    /// # Errors
+    /// When they make no identity.
+    pub fn identify_to_webhooks(&self, certificate: &str, key: &str) -> anyhow::Result<()> {
+        Ok(self.cluster.webhooks.set_identity(certificate, key)?)
+    }
+
     /// Adds an object as if it had long been stored: with the metadata and the status that it has, without admission, defaults and validation.
     /// For clusters that are too large to be created request by request.
     ///

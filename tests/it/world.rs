@@ -34,7 +34,7 @@ macro_rules! scenarios {
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn on_a_real_api_server() {
-            let Some(kubeconfig) = own_real_server().await else { return };
+            let Some(kubeconfig) = own_real_server("").await else { return };
             let client = connect(&kubeconfig).await;
             $(
                 eprintln!("on a real API server: {}", stringify!($name));

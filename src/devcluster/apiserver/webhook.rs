@@ -64,6 +64,15 @@ impl Webhooks {
         self.caller.answer_by(answerer);
     }
 
+    /// The client certificate that is shown to webhooks, and its key, as PEM. A real API server reads them from the file that
+    /// `--admission-control-config-file` names.
+    ///
+    /// # Errors
+    /// When they make no identity.
+    pub fn set_identity(&self, certificate: &str, key: &str) -> Result<(), serde_json::Error> {
+        self.caller.set_identity(certificate, key)
+    }
+
     /// Takes the stored configurations (all `MutatingWebhookConfiguration` and `ValidatingWebhookConfiguration` objects).
     /// Called after each change of any of them; connections of webhooks that stay the same are kept.
     pub fn configure(&self, mutating: &[Value], validating: &[Value]) {

@@ -256,19 +256,19 @@ pub async fn try_send(
 /// The kubeconfig of the real server of this test run, if its binaries are there.
 async fn real_server() -> Option<&'static PathBuf> {
     static REAL: OnceCell<Option<PathBuf>> = OnceCell::const_new();
-    REAL.get_or_init(own_real_server).await.as_ref()
+    REAL.get_or_init(|| own_real_server("")).await.as_ref()
 }
 
-/// The kubeconfig of a real server of the caller's own, if its binaries are there: for tests that would get in the way of others.
-pub async fn own_real_server() -> Option<PathBuf> {
+/// The kubeconfig of a real server of the caller's own, with more flags, if its binaries are there: for tests that would get in the way of others.
+pub async fn own_real_server(flags: &str) -> Option<PathBuf> {
     let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
-    let kubeconfig = start_real(&assets);
+    let kubeconfig = start_real(&assets, flags);
     wait_until_ready(&kubeconfig).await;
     Some(kubeconfig)
 }
 
 /// Starts etcd and kube-apiserver under a shell that ends them, and takes their data away, when this process is gone: its standard input closes then.
-fn start_real(assets: &Path) -> PathBuf {
+fn start_real(assets: &Path, flags: &str) -> PathBuf {
     let folder = tempfile::tempdir().unwrap().keep();
     let [etcd, peer, port] = [(); 3].map(|()| free_port());
     let key = rcgen::KeyPair::generate().unwrap();
@@ -294,7 +294,7 @@ fn start_real(assets: &Path) -> PathBuf {
         {assets}/kube-apiserver --etcd-servers=http://127.0.0.1:{etcd} --bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
             --secure-port={port} --cert-dir={at}/pki --service-cluster-ip-range=10.200.0.0/16 --service-account-issuer=https://real \
             --service-account-key-file={at}/sa.pub --service-account-signing-key-file={at}/sa.key \
-            --token-auth-file={at}/tokens.csv --authorization-mode=RBAC --endpoint-reconciler-type=none >{at}/apiserver.log 2>&1 </dev/null &
+            --token-auth-file={at}/tokens.csv --authorization-mode=RBAC --endpoint-reconciler-type=none {flags} >{at}/apiserver.log 2>&1 </dev/null &
         server=$!
         cat >/dev/null
         kill -KILL $server $etcd; wait; rm -rf {at}

@@ -176,7 +176,7 @@ fn flags_of_an_operator_need_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_for_a_real_api_server() {
-    let Some(path) = own_real_server().await else { return };
+    let Some(path) = own_real_server("").await else { return };
     let kubeconfig = path.to_str().expect("a path");
     let mut dev = Dev::start(&[
         "--kubeconfig",

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use serde_json::json;
 
 use super::config::{Endpoint, Location, Webhook};
 
@@ -30,6 +31,8 @@ struct State {
     /// Answers in place of all endpoints.
     answerer: Option<Answerer>,
     services: Services,
+    /// A client certificate and its key.
+    identity: Option<kube::config::AuthInfo>,
     clients: BTreeMap<Endpoint, kube::Client>,
 }
 
@@ -87,6 +90,16 @@ impl Caller {
             .clients
             .retain(|endpoint, _| matches!(endpoint.location, Location::Url(_)));
         state.services = services;
+    }
+
+    /// See [`super::Webhooks::set_identity`].
+    pub fn set_identity(&self, certificate: &str, key: &str) -> Result<(), serde_json::Error> {
+        let base64 = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
+        let identity = json!({"client-certificate-data": base64(certificate), "client-key-data": base64(key)});
+        let mut state = self.state();
+        state.identity = Some(serde_json::from_value(identity)?);
+        state.clients.clear();
+        Ok(())
     }
 
     /// Drops the clients of endpoints that no webhook has.
@@ -158,6 +171,9 @@ impl Caller {
         config.tls_server_name = address.server_name.clone();
         config.disable_compression = true;
         config.default_retry = false;
+        if let Some(identity) = &state.identity {
+            config.auth_info = identity.clone();
+        }
         if !endpoint.ca_bundle.is_empty() {
             config.root_cert = Some(certificates(&endpoint.ca_bundle)?);
         }
