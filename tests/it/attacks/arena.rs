@@ -20,6 +20,8 @@ use crate::apiserver::harness::own_real_server;
 use crate::patience::in_time;
 use crate::support::{create, free_port};
 
+/// The environment variable that names another binary of the operator than the one that was built with the tests, such as a release build.
+pub const OPERATOR: &str = "UNIKAI_OPERATOR";
 /// The attacker's namespace.
 pub const EVIL: &str = "evil";
 /// The innocent tenant's namespace.
@@ -88,15 +90,26 @@ impl Arena {
         let server = ApiServer::start(Options::default())
             .await
             .expect("the API server starts");
-        let admin = server.kubeconfig(&Identity::admin());
-        let operator = server.kubeconfig(&Identity::operator());
-        let tenant = server.kubeconfig(&Identity::user(TENANT, &[]));
-        Self::set_up([admin, operator, tenant], Some(server)).await
+        Self::embedded_in(server, &[]).await
+    }
+
+    /// The same with a server that runs already, and more flags of the operator.
+    pub async fn embedded_in(server: RunningServer, flags: &[&str]) -> Arena {
+        let (operator, tenant) = (Identity::operator(), Identity::user(TENANT, &[]));
+        server.rbac().hold(&operator);
+        server.rbac().hold(&tenant);
+        let [admin, operator, tenant] = [Identity::admin(), operator, tenant].map(|who| server.kubeconfig(&who));
+        Self::set_up([admin, operator, tenant], Some(server), flags).await
     }
 
     /// A real API server, if its binaries are there.
     pub async fn real() -> Option<Arena> {
-        let path = own_real_server().await?;
+        Self::real_with("", &[]).await
+    }
+
+    /// The same with more flags of the API server and of the operator.
+    pub async fn real_with(server: &str, flags: &[&str]) -> Option<Arena> {
+        let path = own_real_server(server).await?;
         let admin = std::fs::read_to_string(path).expect("a kubeconfig");
         let acting_as = |user: &str, groups: &[&str]| {
             let mut config: Value = serde_yaml_ng::from_str(&admin).expect("YAML");
@@ -113,10 +126,10 @@ impl Arena {
             ],
         );
         let tenant = acting_as(TENANT, &["system:authenticated"]);
-        Some(Self::set_up([admin, operator, tenant], None).await)
+        Some(Self::set_up([admin, operator, tenant], None, flags).await)
     }
 
-    async fn set_up([admin, operator, tenant]: [String; 3], server: Option<RunningServer>) -> Arena {
+    async fn set_up([admin, operator, tenant]: [String; 3], server: Option<RunningServer>, flags: &[&str]) -> Arena {
         let folder = tempfile::tempdir().expect("a folder");
         let (admin, tenant) = (connect(&admin).await, connect(&tenant).await);
         let operator_client = connect(&operator).await;
@@ -129,13 +142,15 @@ impl Arena {
         let path = folder.path().join("operator.kubeconfig");
         std::fs::write(&path, operator).expect("a kubeconfig");
         let (http, webhooks) = (free_port(), free_port());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_unikai"));
+        let built = || env!("CARGO_BIN_EXE_unikai").into();
+        let mut command = Command::new(std::env::var_os(OPERATOR).unwrap_or_else(built));
         command
             .args(["--log-format", "json", "run", "--gpu-sharing", "true", "--kubeconfig"])
             .arg(&path)
             .args(["--http-address", &format!("127.0.0.1:{http}")])
             .args(["--webhook-address", &format!("127.0.0.1:{webhooks}")])
-            .args(["--webhook-url", &format!("https://127.0.0.1:{webhooks}")]);
+            .args(["--webhook-url", &format!("https://127.0.0.1:{webhooks}")])
+            .args(flags);
         let arena = Arena {
             admin,
             tenant,
@@ -168,6 +183,7 @@ impl Arena {
             {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]},
             {"apiGroups": ["scheduling.run.ai"], "resources": ["podgroups", "podgroups/status"], "verbs": ["*"]},
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["*"]},
+            {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["*"]},
         ]);
         self.apply(DEVICES).await;
         for namespace in [EVIL, TEAM] {
@@ -284,13 +300,18 @@ impl Arena {
 
     /// A plain HTTP GET of the operator.
     pub async fn http_get(&self, path: &str) -> std::io::Result<String> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        self.http_send(&request).await
+    }
+
+    /// Sends a whole request of HTTP/1.1 to the operator, and reads until it closes the connection.
+    pub async fn http_send(&self, request: &str) -> std::io::Result<String> {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.http)).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer)
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
     /// The attacker creates an object. The caller may ignore the result: a refusal is as good as an attack without effect.
@@ -478,6 +499,12 @@ impl Arena {
         .await;
     }
 
+    /// Bytes that the operator has logged.
+    pub fn logged(&self) -> u64 {
+        let log = self.folder.path().join("operator.log").metadata();
+        log.map(|log| log.len()).unwrap_or_default()
+    }
+
     /// Growth of the operator's memory since its start, MiB.
     pub fn growth(&self) -> i64 {
         self.rss().cast_signed() - self.rss_at_start.lock().unwrap().cast_signed()
@@ -538,11 +565,33 @@ pub fn with_fraction(name: &str, fraction: &str) -> Value {
     pod
 }
 
+/// The whole GPUs that a pod holds: of its containers and sidecars at the same time, or of an init container with the sidecars before it, whichever is
+/// more.
+fn whole_gpus(spec: &Value) -> Option<f64> {
+    let of = |container: &Value| -> Option<f64> {
+        let gpus = &container["resources"]["limits"]["nvidia.com/gpu"];
+        gpus.as_str()?.parse().ok()
+    };
+    let all = |list: &str| spec[list].as_array().cloned().unwrap_or_default();
+    let (mut sidecars, mut most, mut any) = (0.0, 0.0_f64, false);
+    for container in all("initContainers") {
+        let Some(gpus) = of(&container) else { continue };
+        any = true;
+        if container["restartPolicy"] == "Always" {
+            sidecars += gpus;
+        } else {
+            most = most.max(sidecars + gpus);
+        }
+    }
+    let regular: Vec<f64> = all("containers").iter().filter_map(of).collect();
+    any |= !regular.is_empty();
+    any.then(|| most.max(sidecars + regular.iter().sum::<f64>()))
+}
+
 fn claimed(pod: &Value) -> Claimed {
-    let whole = pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"].as_str();
+    let whole = whole_gpus(&pod["spec"]);
     let annotation = |name: &str| pod["metadata"]["annotations"][name].as_str()?.parse::<f64>().ok();
     let fraction = annotation("gpu-fraction").unwrap_or_default();
-    let whole = whole.and_then(|gpus| gpus.parse::<f64>().ok());
     // A pod of another scheduler is on its node, and in no queue.
     let queued = f64::from(u8::from(pod["spec"]["schedulerName"] == "kai-scheduler"));
     Claimed {

@@ -25,6 +25,43 @@ const TABLE: &[(Who, &str, &str, bool)] = &[
     // What a tenant may do at all.
     (Tenant, "POST", "/api/v1/namespaces/evil/pods", true),
     (Tenant, "GET", "/api/v1/namespaces/evil/pods", true),
+    // The attacks also try what this gives, which few tenants have.
+    (
+        Tenant,
+        "PATCH",
+        "/apis/scheduling.run.ai/v2alpha2/namespaces/evil/podgroups/x/status",
+        true,
+    ),
+    // Pods of others, and what decides on pods besides the scheduler.
+    (Tenant, "POST", "/api/v1/namespaces/team/pods", false),
+    (Tenant, "GET", "/api/v1/namespaces/team/pods", false),
+    (Tenant, "DELETE", "/api/v1/namespaces/team/pods/x", false),
+    (Tenant, "POST", "/api/v1/namespaces/team/pods/x/eviction", false),
+    (Tenant, "PATCH", "/api/v1/namespaces/team/configmaps/x", false),
+    (
+        Tenant,
+        "PATCH",
+        "/apis/resource.k8s.io/v1/namespaces/evil/resourceclaims/x/status",
+        false,
+    ),
+    (Tenant, "POST", "/apis/resource.k8s.io/v1/resourceslices", false),
+    (Tenant, "POST", "/apis/resource.k8s.io/v1/deviceclasses", false),
+    (Tenant, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", false),
+    (Tenant, "POST", "/apis/node.k8s.io/v1/runtimeclasses", false),
+    (
+        Tenant,
+        "POST",
+        "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+        false,
+    ),
+    (
+        Tenant,
+        "PATCH",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.run.ai",
+        false,
+    ),
+    (Tenant, "PATCH", "/api/v1/namespaces/evil", false),
+    (Tenant, "PATCH", "/api/v1/nodes/gpu-1/status", false),
     // Placement and its records.
     (Tenant, "POST", "/api/v1/namespaces/evil/pods/victim/binding", false),
     (Tenant, "PATCH", "/api/v1/namespaces/evil/pods/victim/status", false),
@@ -56,12 +93,6 @@ const TABLE: &[(Who, &str, &str, bool)] = &[
         Tenant,
         "DELETE",
         "/apis/scheduling.run.ai/v1alpha2/namespaces/evil/bindrequests/x",
-        false,
-    ),
-    (
-        Tenant,
-        "PATCH",
-        "/apis/scheduling.run.ai/v2alpha2/namespaces/evil/podgroups/x/status",
         false,
     ),
     (
@@ -170,6 +201,28 @@ const TABLE: &[(Who, &str, &str, bool)] = &[
     // The operator: rights that it must not have, so that a compromised operator does not have them either.
     (Operator, "POST", "/api/v1/namespaces/evil/pods", false),
     (Operator, "GET", "/api/v1/namespaces/evil/secrets", false),
+    (Operator, "GET", "/api/v1/namespaces/evil/secrets/x", false),
+    (
+        Operator,
+        "POST",
+        "/api/v1/namespaces/evil/serviceaccounts/default/token",
+        false,
+    ),
+    (Operator, "POST", "/api/v1/namespaces/kai-scheduler/pods", false),
+    (Operator, "PATCH", "/api/v1/namespaces/evil", false),
+    (Operator, "PATCH", "/api/v1/nodes/gpu-1/status", false),
+    (
+        Operator,
+        "PATCH",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.run.ai",
+        false,
+    ),
+    (
+        Operator,
+        "POST",
+        "/apis/rbac.authorization.k8s.io/v1/namespaces/evil/roles",
+        false,
+    ),
     (Operator, "PATCH", "/api/v1/nodes/gpu-1", false),
     (Operator, "DELETE", "/apis/scheduling.run.ai/v2/queues/innocent", false),
     (Operator, "PATCH", "/apis/scheduling.run.ai/v2/queues/innocent", false),
