@@ -329,7 +329,6 @@ impl Running {
     }
 
     /// What answers at [`Running::webhooks`], for an API server in this process.
-    #[must_use]
     pub fn webhook_router(&self) -> axum::Router {
         self.webhook_server.router()
     }

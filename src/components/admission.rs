@@ -177,7 +177,6 @@ impl WebhookServer {
     }
 
     /// The routes of the webhooks, for callers in this process.
-    #[must_use]
     pub fn router(&self) -> axum::Router {
         server::router(self.answers.subscribe())
     }
