@@ -29,7 +29,7 @@ struct Args {
     #[arg(long, default_value = "")]
     from: String,
     /// Steps of each
-    #[arg(long, default_value_t = 150)]
+    #[arg(long, default_value_t = 100)]
     steps: usize,
     /// Threads, each of which runs one seed after the other
     #[arg(long, default_value_t = 2)]
@@ -169,7 +169,7 @@ fn one(seed: u64, args: &Args) -> (bool, u64) {
 /// Wrong networks must be found.
 fn canaries() -> bool {
     // Whether the kubelet refuses the pod first or the rule is looked at first is the same to us.
-    [(Canary::OneNode, &["N-1", "W-1"][..]), (Canary::TooLate, &["L-1"])]
+    [(Canary::OneNode, &["N-1", "W-1"][..]), (Canary::TooLate, &["L-1"][..])]
         .into_iter()
         .all(|(canary, rules)| {
             let how = How {

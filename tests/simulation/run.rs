@@ -20,7 +20,9 @@ use crate::network::{Canary, Link};
 use crate::plan::{NODES, PARENT, QUEUES, REPLICAS, Step, TEAMS, Timed};
 use crate::story::{Breach, Story};
 
-/// How long after the last fault everything must be in order.
+/// How long after the last fault webhooks are answered.
+const WEBHOOKS: Duration = Duration::from_secs(60);
+/// How long after that everything must be in order.
 const REST: Duration = Duration::from_secs(400);
 /// How long after the last workload is deleted nothing may be left.
 const EMPTY: Duration = Duration::from_secs(200);
@@ -223,6 +225,8 @@ impl Stage {
             self.replicas[at].link.heal();
             self.start_at(at).await;
         }
+        // The webhooks need somebody to answer.
+        sleep(WEBHOOKS).await;
         Actors::put_in_order(self).await;
         self.pass(REST, invariants::AT_REST).await;
         self.story.step(steps.len(), "all workloads are deleted");
