@@ -59,9 +59,14 @@ macro_rules! attacks {
             let Some(arena) = Arena::real().await else { return };
             let mut slow = Vec::new();
             $(
-                let longest = arena.innocents_during($name(&arena)).await;
-                arena.holds().await;
-                arena.clean_up().await;
+                // In a box: the futures of all attacks together do not fit on a stack.
+                let longest = Box::pin(async {
+                    let longest = arena.innocents_during($name(&arena)).await;
+                    arena.holds().await;
+                    arena.clean_up().await;
+                    longest
+                })
+                .await;
                 if longest > QUICK {
                     slow.push((stringify!($name), longest));
                 }
