@@ -435,9 +435,8 @@ impl Call {
 /// The plural of a path's resource.
 fn resource_of(path: &str) -> &str {
     let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let rest = match &*parts {
-        ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
-        _ => return "",
+    let (["api", _, rest @ ..] | ["apis", _, _, rest @ ..]) = &*parts else {
+        return "";
     };
     match *rest {
         ["namespaces", _, resource, ..] | [resource, ..] => resource,
