@@ -1,4 +1,4 @@
-//! What the operator logs as ERROR is a broken rule.
+//! What the operator logs as ERROR is a broken rule. Its whole log goes into the file of the story, if there is one.
 
 use std::fmt::Write as _;
 
@@ -13,8 +13,9 @@ use crate::story::Story;
 /// Listens on this thread until the guard is dropped.
 pub fn listen(story: &Story) -> DefaultGuard {
     let layer = Errors(story.clone());
+    let level = if story.is_kept() { Level::DEBUG } else { Level::ERROR };
     tracing::subscriber::set_default(
-        Registry::default().with(layer.with_filter(tracing_subscriber::filter::LevelFilter::ERROR)),
+        Registry::default().with(layer.with_filter(tracing_subscriber::filter::LevelFilter::from_level(level))),
     )
 }
 
@@ -22,9 +23,14 @@ struct Errors(Story);
 
 impl<S: Subscriber> Layer<S> for Errors {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if *event.metadata().level() == Level::ERROR && event.metadata().target().starts_with("unikai") {
-            let mut text = Text::default();
-            event.record(&mut text);
+        if !event.metadata().target().starts_with("unikai") {
+            return;
+        }
+        let level = *event.metadata().level();
+        let mut text = Text::default();
+        event.record(&mut text);
+        self.0.log(&format!("{level} {} {}", event.metadata().target(), text.0));
+        if level == Level::ERROR {
             self.0.breach("E-1", format!("ERROR: {}", text.0));
         }
     }

@@ -68,6 +68,20 @@ impl Story {
         }
     }
 
+    /// A line of the operator's log, for who reads the story whole.
+    pub fn log(&self, text: &str) {
+        let at = self.began.elapsed();
+        if let Some(file) = &mut self.inner().all {
+            use std::io::Write as _;
+            let _ = writeln!(file, "{:>9.3} log: {text}", at.as_secs_f64());
+        }
+    }
+
+    /// Whether the story is written to a file.
+    pub fn is_kept(&self) -> bool {
+        self.inner().all.is_some()
+    }
+
     /// A request and its fate.
     pub fn tell(&self, who: &str, request: &str, fate: &str) {
         self.inner().requests += 1;
