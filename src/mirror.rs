@@ -40,7 +40,7 @@ mod repeated;
 pub mod requests;
 mod settings;
 pub mod shard;
-mod trim;
+pub mod trim;
 pub mod volumes;
 
 use std::fmt;
@@ -207,7 +207,7 @@ pub enum Problem {
     #[error("the object has no identity")]
     NoIdentity,
     /// A quantity cannot be read, is negative or is beyond reason. On a pod: the pod is held back; on a node: the resource is left out.
-    #[error("{field}: quantity {value:?} of {resource} cannot be used")]
+    #[error("{field}: quantity {} of {resource} cannot be used", gpu_request::shown(.value))]
     Quantity {
         /// The field.
         field: &'static str,
@@ -217,7 +217,7 @@ pub enum Problem {
         value: String,
     },
     /// An annotation or label has a value that is ignored.
-    #[error("{key}: value {value:?} is not {expected} and is ignored")]
+    #[error("{key}: value {} is not {expected} and is ignored", gpu_request::shown(.value))]
     Ignored {
         /// Its key.
         key: String,
@@ -242,7 +242,7 @@ pub enum Problem {
         reason: String,
     },
     /// A duration cannot be read and counts as absent.
-    #[error("{field}: {value:?} is not a duration such as 90s or 1h30m and is ignored")]
+    #[error("{field}: {} is not a duration such as 90s or 1h30m and is ignored", gpu_request::shown(.value))]
     Duration {
         /// The field.
         field: &'static str,

@@ -125,7 +125,9 @@ fn is_no_decimal(text: &str) -> bool {
 /// Characters of a value that a message shows.
 const SHOWN: usize = 40;
 
-fn shown(text: &str) -> String {
+/// A value as a message shows it: its beginning, quoted.
+#[must_use]
+pub fn shown(text: &str) -> String {
     let shown: String = text.chars().take(SHOWN).collect();
     let more = if shown.len() < text.len() { "…" } else { "" };
     format!("\"{}{more}\"", shown.escape_debug())

@@ -17,6 +17,10 @@ pub const LABELS_PER_POD: usize = 512;
 pub const ANNOTATIONS_PER_POD: usize = 512;
 /// Bytes of the annotations of one pod that are kept. Kubernetes lets objects have four times as many.
 pub const ANNOTATION_BYTES_PER_POD: usize = 65_536;
+/// Owners of one pod that are kept, its controller first. Pods have one.
+pub const OWNERS_PER_POD: usize = 16;
+/// Bytes of an owner's name, kind or UID that are kept: one more than an object can have.
+pub const OWNER_NAME_BYTES: usize = 254;
 /// Variables, sources of variables and mounts of one pod that are kept to find the ConfigMaps it needs.
 pub const CONFIG_MAP_REFERENCES_PER_POD: usize = 1_024;
 /// Devices of which one pod asks for a part, or instances of one MIG profile in its annotations. More are admitted, as in KAI, and fit nowhere.
@@ -46,6 +50,8 @@ pub const SPREAD_CONSTRAINTS_PER_POD: usize = 32;
 pub const SELECTOR_REQUIREMENTS: usize = 64;
 /// Values and namespaces in one affinity term, spread constraint or disruption budget.
 pub const SELECTOR_VALUES: usize = 512;
+/// Requirements, values and namespaces in all affinity terms and spread constraints of one pod together. Large ones have some dozens.
+pub const SELECTOR_ENTRIES_PER_POD: usize = 2_048;
 /// Tolerations of one pod. Each taint of each node is held against them.
 pub const TOLERATIONS_PER_POD: usize = 128;
 /// Ports of one pod's containers. Each host port is held against those of every pod on a node.
@@ -60,6 +66,9 @@ pub const MIG_SLICES: usize = 64;
 pub const SUB_GROUPS_PER_POD_GROUP: usize = 4_096;
 /// Depth of nested sub-groups, since scheduling recurses.
 pub const SUB_GROUP_DEPTH: usize = 16;
+/// Bytes of the names in one pod group, of queue, priority class, topology, levels and sub-groups, and of its durations. A key of a label is the longest
+/// of them.
+pub const POD_GROUP_TEXT_BYTES: usize = 317;
 /// Bytes of a device selector, as in the API server.
 pub const CLAIM_SELECTOR_BYTES: usize = 10_240;
 /// Estimated steps of the loops of a device selector for one device. Two nested loops over all attributes that a device may have

@@ -32,7 +32,7 @@ const CREATION_LOOK_AFTER: Duration = Duration::from_millis(100);
 /// How long an event stays behind what it tells of: a binding is on its way to all who watch, and the API server is not to be kept
 /// from that.
 const STAY_BEHIND: Duration = Duration::from_millis(20);
-/// Characters of a sentence that are written. What is said of what somebody wrote may be as long as that.
+/// Bytes of a sentence that are kept and written. What is said of what somebody wrote may be as long as that.
 const MESSAGE_MAX: usize = 8_192;
 
 /// An event that waits to be written.
@@ -63,7 +63,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: 
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
             note = inbox.recv() => {
-                let (note, ours) = match note.ok_or(Error::Closed)? {
+                let (mut note, ours) = match note.ok_or(Error::Closed)? {
                     ToEvents::Ours(note) => (note, context.leads_something()),
                     ToEvents::SeenByAll(note) => (note, context.is_leading()),
                 };
@@ -71,6 +71,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: 
                 if !ours {
                     continue;
                 }
+                note.message.truncate(note.message.floor_char_boundary(MESSAGE_MAX));
                 if !queue.has_room(note.subject.namespace()) {
                     metrics::counter!("unikai_events_dropped_total").increment(1);
                 } else if let Some(write) = digest.take(&note, since) {
@@ -153,7 +154,7 @@ fn event(note: &Note, stores: &Stores, id: &str) -> Event {
             Severity::Warning => "Warning".to_owned(),
         }),
         reason: Some(note.reason.to_owned()),
-        message: Some(note.message.chars().take(MESSAGE_MAX).collect()),
+        message: Some(note.message.clone()),
         source: Some(EventSource {
             component: Some(note.source.clone()),
             host: None,

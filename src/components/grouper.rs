@@ -50,6 +50,8 @@ const RETRY: Backoff = Backoff {
 const AFTER_DELETION: Duration = Duration::from_secs(1);
 /// Minimum time between two groupings of one pod.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Bytes of the reason why a pod cannot be grouped.
+const REASON_MAX: usize = 1_024;
 /// Messages received, or pods grouped, before the loop checks its other events.
 const MESSAGES_AT_ONCE: usize = 1_024;
 const PODS_AT_ONCE: usize = 16;
@@ -460,6 +462,8 @@ impl Grouper {
             return;
         }
         entry.attempts += 1;
+        // It may quote what somebody wrote, and goes to every pod that it is about.
+        let reason = reason.get(..reason.floor_char_boundary(REASON_MAX)).unwrap_or_default();
         let (pod, wait) = (entry.pod.clone(), RETRY.wait(entry.attempts));
         self.grouped_pods.retry(uid, Instant::now() + wait);
         self.warn(pod, names::reason::POD_GROUPER_WARNING, reason.to_owned());

@@ -14,7 +14,8 @@ mod reports;
 mod shown;
 mod trace_events;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,8 @@ const CHEAP: Duration = Duration::from_micros(300);
 const MESSAGES_AT_ONCE: usize = 4_096;
 /// Selectors of devices that wait have their turn this often.
 const SELECTORS_EVERY: Duration = Duration::from_millis(100);
+/// What was logged of so many objects is remembered.
+const REJECTED_MAX: usize = 4_096;
 /// A wake-up further away than this is looked at again then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 
@@ -138,6 +141,7 @@ pub async fn run(
         renew_at: None,
         nodes: rules.mirror.shard.clone(),
         remarks: vec![ToPodGroups::Decides(shard.scope.clone(), rules.on)],
+        rejected: HashSet::new(),
         context,
         stores,
         bus,
@@ -201,6 +205,8 @@ struct Scheduler {
     nodes: mirror::Shard,
     /// What podgroups is still to be told.
     remarks: Vec<ToPodGroups>,
+    /// Hashes of what was logged of objects: one that changes without end is not logged without end.
+    rejected: HashSet<u64>,
     context: Context,
     stores: Arc<Stores>,
     bus: Bus,
@@ -445,7 +451,14 @@ impl Scheduler {
         for rejection in taken.rejections {
             let (kind, ns, name) = (rejection.kind, rejection.namespace, rejection.name);
             metrics::counter!("unikai_objects_rejected_total", "kind" => kind).increment(1);
-            warn!(kind, ns, name, error = %rejection.problem, "part of an object cannot be used");
+            let mut hasher = DefaultHasher::new();
+            (kind, &ns, &name, rejection.problem.to_string()).hash(&mut hasher);
+            if self.rejected.len() >= REJECTED_MAX {
+                self.rejected.clear();
+            }
+            if self.rejected.insert(hasher.finish()) {
+                warn!(kind, ns, name, error = %rejection.problem, "part of an object cannot be used");
+            }
             if matches!(rejection.problem, Problem::ExceededLimit(_)) {
                 self.tell_owner(kind, &ns, &name, rejection.problem.to_string());
             }

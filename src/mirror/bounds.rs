@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, label, resource, third_party};
-use crate::api::pod_group::SubGroup;
+use crate::api::pod_group::{PodGroupSpec, SubGroup};
 use crate::api::{PodGroup, QuantityMap, limits};
 
 /// A limit that an object exceeds.
@@ -85,6 +85,28 @@ fn of_spec(spec: &PodSpec) -> Option<ExceededLimit> {
             let what = "topology spread constraints";
             exceeds(all.len(), limits::SPREAD_CONSTRAINTS_PER_POD, what).or_else(|| all.iter().find_map(of_spread))
         })
+        .or_else(|| {
+            let what = "requirements and values in affinity terms and spread constraints together";
+            exceeds(selector_entries(spec), limits::SELECTOR_ENTRIES_PER_POD, what)
+        })
+}
+
+/// Requirements, values and namespaces in all affinity terms and spread constraints.
+fn selector_entries(spec: &PodSpec) -> usize {
+    let of_terms = spec.affinity.iter().flat_map(terms).map(|term| {
+        let selectors = term.label_selector.iter().chain(&term.namespace_selector);
+        selectors.map(entries).sum::<usize>() + len(&term.namespaces)
+    });
+    let spreads = spec.topology_spread_constraints.iter().flatten();
+    let of_spreads =
+        spreads.map(|spread| spread.label_selector.iter().map(entries).sum::<usize>() + len(&spread.match_label_keys));
+    of_terms.chain(of_spreads).sum()
+}
+
+fn entries(selector: &LabelSelector) -> usize {
+    let equal = selector.match_labels.as_ref().map_or(0, BTreeMap::len);
+    let listed = selector.match_expressions.iter().flatten();
+    equal + listed.map(|one| 1 + len(&one.values)).sum::<usize>()
 }
 
 /// Number of distinct resource names in a pod's requests. Few pods have more entries than the limit, so names are seldom compared.
@@ -199,14 +221,47 @@ fn len<T>(list: &Option<Vec<T>>) -> usize {
 
 /// The limit that a pod group exceeds. Missing parents and cycles are checked where the tree is built.
 #[must_use]
-pub fn of_group(subs: &[SubGroup]) -> Option<ExceededLimit> {
-    exceeds(subs.len(), limits::SUB_GROUPS_PER_POD_GROUP, "sub-groups").or_else(|| {
-        let limit = limits::SUB_GROUP_DEPTH;
-        deeper_than(subs, limit).then_some(ExceededLimit {
-            what: "levels of sub-groups",
-            limit,
+pub fn of_group(spec: &PodGroupSpec) -> Option<ExceededLimit> {
+    let subs = &spec.sub_groups;
+    exceeds(subs.len(), limits::SUB_GROUPS_PER_POD_GROUP, "sub-groups")
+        .or_else(|| {
+            let limit = limits::SUB_GROUP_DEPTH;
+            deeper_than(subs, limit).then_some(ExceededLimit {
+                what: "levels of sub-groups",
+                limit,
+            })
         })
-    })
+        .or_else(|| of_texts(spec))
+}
+
+/// The limit on its texts that a pod group exceeds.
+#[must_use]
+pub fn of_texts(spec: &PodGroupSpec) -> Option<ExceededLimit> {
+    let own = [
+        &spec.queue,
+        &spec.priority_class_name,
+        &spec.preemptibility,
+        &spec.preemption_delay,
+        &spec.staleness_grace_period,
+    ];
+    let names = spec.sub_groups.iter().map(|sub| &sub.name);
+    let parents = spec.sub_groups.iter().filter_map(|sub| sub.parent.as_ref());
+    let constraints = spec.sub_groups.iter().map(|sub| &sub.topology_constraint);
+    let constraints = constraints.chain([&spec.topology_constraint]).flatten();
+    let topologies = constraints.flat_map(|constraint| {
+        let levels = [
+            &constraint.required_topology_level,
+            &constraint.preferred_topology_level,
+        ];
+        levels.into_iter().chain([&constraint.topology]).flatten()
+    });
+    let texts = own.into_iter().flatten().chain(names).chain(parents).chain(topologies);
+    let longest = texts.map(String::len).max().unwrap_or_default();
+    exceeds(
+        longest,
+        limits::POD_GROUP_TEXT_BYTES,
+        "bytes in a name or another text of the pod group",
+    )
 }
 
 /// Whether some sub-group has so many ancestors, also by a cycle.
@@ -286,6 +341,52 @@ fn cut_spec(spec: &mut PodSpec) {
     if let Some(affinity) = &mut spec.affinity {
         cut_affinity(affinity);
     }
+    if selector_entries(spec) > limits::SELECTOR_ENTRIES_PER_POD {
+        cut_entries(spec);
+    }
+}
+
+/// Keeps one more than the limit of what all selectors have together.
+fn cut_entries(spec: &mut PodSpec) {
+    let mut left = limits::SELECTOR_ENTRIES_PER_POD + 1;
+    let mut cut_terms = |term: &mut PodAffinityTerm| {
+        let selectors = term.label_selector.iter_mut().chain(&mut term.namespace_selector);
+        selectors.for_each(|selector| cut_selector_to(selector, &mut left));
+        cut_to(&mut term.namespaces, &mut left);
+    };
+    if let Some(affinity) = &mut spec.affinity {
+        terms_mut(affinity).for_each(&mut cut_terms);
+    }
+    for spread in spec.topology_spread_constraints.iter_mut().flatten() {
+        spread
+            .label_selector
+            .iter_mut()
+            .for_each(|selector| cut_selector_to(selector, &mut left));
+        cut_to(&mut spread.match_label_keys, &mut left);
+    }
+}
+
+fn cut_selector_to(selector: &mut LabelSelector, left: &mut usize) {
+    if let Some(labels) = &mut selector.match_labels {
+        labels.retain(|_, _| {
+            let kept = *left > 0;
+            *left = left.saturating_sub(1);
+            kept
+        });
+    }
+    cut_to(&mut selector.match_expressions, left);
+    for expression in selector.match_expressions.iter_mut().flatten() {
+        cut_to(&mut expression.values, left);
+    }
+}
+
+/// Keeps so many of the list as are left.
+fn cut_to<T>(list: &mut Option<Vec<T>>, left: &mut usize) {
+    if let Some(list) = list {
+        list.truncate(*left);
+        list.shrink_to_fit();
+        *left -= list.len();
+    }
 }
 
 /// Keeps the names of resources that every node has, then those of GPUs.
@@ -349,19 +450,31 @@ fn cut_affinity(affinity: &mut Affinity) {
     if let Some(near) = &mut affinity.pod_affinity {
         cut(&mut near.required_during_scheduling_ignored_during_execution, most);
         cut(&mut near.preferred_during_scheduling_ignored_during_execution, most);
-        let preferred = near.preferred_during_scheduling_ignored_during_execution.iter_mut();
-        let required = near.required_during_scheduling_ignored_during_execution.iter_mut();
-        let preferred = preferred.flatten().map(|one| &mut one.pod_affinity_term);
-        required.flatten().chain(preferred).for_each(cut_term);
     }
     if let Some(apart) = &mut affinity.pod_anti_affinity {
         cut(&mut apart.required_during_scheduling_ignored_during_execution, most);
         cut(&mut apart.preferred_during_scheduling_ignored_during_execution, most);
-        let preferred = apart.preferred_during_scheduling_ignored_during_execution.iter_mut();
-        let required = apart.required_during_scheduling_ignored_during_execution.iter_mut();
-        let preferred = preferred.flatten().map(|one| &mut one.pod_affinity_term);
-        required.flatten().chain(preferred).for_each(cut_term);
     }
+    terms_mut(affinity).for_each(cut_term);
+}
+
+/// The same as [`terms`], to be changed.
+fn terms_mut(affinity: &mut Affinity) -> impl Iterator<Item = &mut PodAffinityTerm> {
+    let near = affinity.pod_affinity.iter_mut().flat_map(|near| {
+        let required = near.required_during_scheduling_ignored_during_execution.iter_mut();
+        let preferred = near.preferred_during_scheduling_ignored_during_execution.iter_mut();
+        required
+            .flatten()
+            .chain(preferred.flatten().map(|one| &mut one.pod_affinity_term))
+    });
+    let apart = affinity.pod_anti_affinity.iter_mut().flat_map(|apart| {
+        let required = apart.required_during_scheduling_ignored_during_execution.iter_mut();
+        let preferred = apart.preferred_during_scheduling_ignored_during_execution.iter_mut();
+        required
+            .flatten()
+            .chain(preferred.flatten().map(|one| &mut one.pod_affinity_term))
+    });
+    near.chain(apart)
 }
 
 fn cut_term(term: &mut PodAffinityTerm) {
@@ -390,9 +503,54 @@ pub fn cut_budget(budget: &mut PodDisruptionBudget) {
     }
 }
 
-/// Truncates a pod group with too many sub-groups.
+/// Truncates a pod group with too many sub-groups, or texts that are too long.
 pub fn cut_group(group: &mut PodGroup) {
-    group.spec.sub_groups.truncate(limits::SUB_GROUPS_PER_POD_GROUP + 1);
+    let spec = &mut group.spec;
+    spec.sub_groups.truncate(limits::SUB_GROUPS_PER_POD_GROUP + 1);
+    spec.sub_groups.shrink_to_fit();
+    if of_texts(spec).is_some() {
+        cut_texts(spec);
+    }
+}
+
+fn cut_texts(spec: &mut PodGroupSpec) {
+    let own = [
+        &mut spec.queue,
+        &mut spec.priority_class_name,
+        &mut spec.preemptibility,
+        &mut spec.preemption_delay,
+        &mut spec.staleness_grace_period,
+    ];
+    own.into_iter().flatten().for_each(cut_text);
+    let mut topologies: Vec<_> = spec.topology_constraint.iter_mut().collect();
+    for sub in &mut spec.sub_groups {
+        cut_text(&mut sub.name);
+        sub.parent.iter_mut().for_each(cut_text);
+        topologies.extend(sub.topology_constraint.as_mut());
+    }
+    for constraint in topologies {
+        let levels = [
+            &mut constraint.required_topology_level,
+            &mut constraint.preferred_topology_level,
+        ];
+        levels
+            .into_iter()
+            .chain([&mut constraint.topology])
+            .flatten()
+            .for_each(cut_text);
+    }
+}
+
+/// Keeps some bytes more than the limit: whole characters.
+fn cut_text(text: &mut String) {
+    let mut end = limits::POD_GROUP_TEXT_BYTES + 1;
+    if text.len() > end {
+        while !text.is_char_boundary(end) {
+            end += 1;
+        }
+        text.truncate(end);
+        text.shrink_to_fit();
+    }
 }
 
 /// Keeps one more than the limit.

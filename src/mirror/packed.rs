@@ -266,15 +266,6 @@ fn any<T>(list: &Option<Vec<T>>) -> bool {
     list.as_ref().is_some_and(|list| !list.is_empty())
 }
 
-/// No object has a longer name.
-const LONGEST_NAME: usize = 253;
-
-/// The string, truncated to a number of bytes.
-fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    text.get(..end.unwrap_or_default()).unwrap_or_default()
-}
-
 fn short(text: Option<&str>) -> SmolStr {
     SmolStr::new(text.unwrap_or_default())
 }
@@ -325,7 +316,7 @@ impl Packed<PodGroup> for Group {
 
 impl From<Arc<PodGroup>> for Group {
     fn from(mut group: Arc<PodGroup>) -> Self {
-        let excess = bounds::of_group(&group.spec.sub_groups).map(Box::new);
+        let excess = bounds::of_group(&group.spec).map(Box::new);
         if excess.is_some() {
             bounds::cut_group(Arc::make_mut(&mut group));
         }
@@ -343,7 +334,7 @@ impl From<Arc<PodGroup>> for Group {
             created: queue::created(&*group),
             labels: group.labels().iter().collect(),
             annotations: group.annotations().iter().collect(),
-            queue: short(spec.queue.as_deref().map(|queue| cut(queue, LONGEST_NAME))),
+            queue: short(spec.queue.as_deref()),
             priority_class: spec.priority_class_name.as_deref().map(SmolStr::new),
             preemptibility: spec.preemptibility.as_deref().map(SmolStr::new),
             min_member: spec.min_member,

@@ -1,26 +1,20 @@
 //! Drops fields of a pod that are never read, such as commands of containers. They can be most of it, and take many times the memory of their text.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
-    Container, ContainerStatus, EnvFromSource, EnvVar, EphemeralContainer, Pod, PodSpec, VolumeMount,
+    ConfigMapProjection, Container, ContainerStatus, EnvFromSource, EnvVar, EphemeralContainer, Pod, PodSpec, Volume,
+    VolumeMount, VolumeProjection,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::identity::{Role, role};
 use crate::api::{QuantityMap, limits};
 
 /// Drops what is never read of a pod that is within the limits on numbers already.
 pub fn trim_pod(pod: &mut Pod) {
-    if let Some(annotations) = &mut pod.metadata.annotations {
-        let mut bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
-        while bytes > limits::ANNOTATION_BYTES_PER_POD {
-            // The longest are dropped first; those that are read are short.
-            let longest = annotations.iter().max_by_key(|(_, value)| value.len());
-            let Some(longest) = longest.map(|(key, _)| key.clone()) else {
-                break;
-            };
-            let gone = annotations.remove(&longest).unwrap_or_default();
-            bytes -= longest.len() + gone.len();
-        }
-    }
+    pod.metadata.annotations.iter_mut().for_each(trim_annotations);
+    trim_owners(&mut pod.metadata.owner_references);
     let is_reservation = role(pod) == Role::Reservation;
     if let Some(spec) = &mut pod.spec {
         trim_spec(spec);
@@ -38,6 +32,37 @@ pub fn trim_pod(pod: &mut Pod) {
                 .unwrap_or_default();
             trim_statuses(&mut status.container_statuses, containers);
             trim_statuses(&mut status.init_container_statuses, init_containers);
+        }
+    }
+}
+
+/// Drops the longest annotations, so that the others are no more than are kept; those that are read are short.
+pub fn trim_annotations(annotations: &mut BTreeMap<String, String>) {
+    let mut bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    while bytes > limits::ANNOTATION_BYTES_PER_POD {
+        let longest = annotations.iter().max_by_key(|(_, value)| value.len());
+        let Some(longest) = longest.map(|(key, _)| key.clone()) else {
+            break;
+        };
+        let gone = annotations.remove(&longest).unwrap_or_default();
+        bytes -= longest.len() + gone.len();
+    }
+}
+
+/// The controller and some others, with names of which it is seen that no object has them.
+fn trim_owners(owners: &mut Option<Vec<OwnerReference>>) {
+    let Some(owners) = owners else { return };
+    if owners.len() > limits::OWNERS_PER_POD {
+        owners.sort_by_key(|owner| owner.controller != Some(true));
+        owners.truncate(limits::OWNERS_PER_POD);
+        owners.shrink_to_fit();
+    }
+    for owner in owners {
+        for name in [&mut owner.api_version, &mut owner.kind, &mut owner.name, &mut owner.uid] {
+            if name.len() > limits::OWNER_NAME_BYTES {
+                name.truncate(name.floor_char_boundary(limits::OWNER_NAME_BYTES));
+                name.shrink_to_fit();
+            }
         }
     }
 }
@@ -92,6 +117,9 @@ fn trim_spec(spec: &mut PodSpec) {
         gates.shrink_to_fit();
     }
     let mut left = limits::CONFIG_MAP_REFERENCES_PER_POD;
+    for volume in spec.volumes.iter_mut().flatten() {
+        trim_volume(volume, &mut left);
+    }
     let containers = spec
         .containers
         .iter_mut()
@@ -116,6 +144,37 @@ fn trim_spec(spec: &mut PodSpec) {
             volume_mounts: mounts(container.volume_mounts.take(), &mut left),
             ..EphemeralContainer::default()
         };
+    }
+}
+
+/// Which kind of volume it is, and which object it names, are read; its contents are not.
+fn trim_volume(volume: &mut Volume, left: &mut usize) {
+    if let Some(map) = &mut volume.config_map {
+        map.items = None;
+    }
+    if let Some(secret) = &mut volume.secret {
+        secret.items = None;
+    }
+    if let Some(downward) = &mut volume.downward_api {
+        downward.items = None;
+    }
+    if let Some(csi) = &mut volume.csi {
+        csi.volume_attributes = None;
+    }
+    if let Some(flex) = &mut volume.flex_volume {
+        flex.options = None;
+    }
+    if let Some(ephemeral) = &mut volume.ephemeral {
+        ephemeral.volume_claim_template = None;
+    }
+    if let Some(projected) = &mut volume.projected {
+        let maps = projected.sources.take().into_iter().flatten();
+        let maps = maps.filter_map(|source| source.config_map);
+        let named = maps.map(|map| VolumeProjection {
+            config_map: Some(ConfigMapProjection { items: None, ..map }),
+            ..VolumeProjection::default()
+        });
+        projected.sources = some(named, left);
     }
 }
 
@@ -193,6 +252,38 @@ mod tests {
         let resized = status("2").unwrap();
         assert_eq!((&*resized[0].name, &*resized[0].image), ("c", ""));
         assert_eq!(resized[0].allocated_resources.as_ref().unwrap()["cpu"].0, "2");
+    }
+
+    #[test]
+    fn of_owners_and_volumes_only_what_is_looked_at_stays() {
+        let owner = |name: String, controller: bool| json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": "u", "controller": controller});
+        let mut owners: Vec<_> = (0..20_000).map(|at| owner(at.to_string(), false)).collect();
+        owners.push(owner("n".repeat(100_000), true));
+        let items = json!(vec![json!({"key": "k", "path": "p"}); 1_000]);
+        let volumes = json!([
+            {"name": "map", "configMap": {"name": "m", "items": items}}, {"name": "secret", "secret": {"secretName": "s", "items": items}},
+            {"name": "claim", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+            {"name": "csi", "csi": {"driver": "d", "volumeAttributes": {"a": "x".repeat(100_000)}}},
+            {"name": "all", "projected": {"sources": [{"configMap": {"name": "n", "optional": true, "items": items}}, {"secret": {"items": items}}]}},
+        ]);
+        let mut large = pod(json!({"containers": [], "volumes": volumes}));
+        large.metadata.owner_references = serde_json::from_value(json!(owners)).unwrap();
+        trim_pod(&mut large);
+        let owners = large.metadata.owner_references.unwrap();
+        assert_eq!(
+            (owners.len(), owners[0].controller),
+            (limits::OWNERS_PER_POD, Some(true))
+        );
+        assert_eq!(
+            (owners[0].name.len(), &*owners[1].name),
+            (limits::OWNER_NAME_BYTES, "0")
+        );
+        let kept = json!([
+            {"name": "map", "configMap": {"name": "m"}}, {"name": "secret", "secret": {"secretName": "s"}},
+            {"name": "claim", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "own", "ephemeral": {}},
+            {"name": "csi", "csi": {"driver": "d"}}, {"name": "all", "projected": {"sources": [{"configMap": {"name": "n", "optional": true}}]}},
+        ]);
+        assert_eq!(serde_json::to_value(large.spec.unwrap().volumes).unwrap(), kept);
     }
 
     #[test]

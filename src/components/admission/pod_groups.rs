@@ -65,6 +65,9 @@ fn structure(spec: &PodGroupSpec) -> Result<(), String> {
             "minMember and minSubGroup are mutually exclusive: set minMember ({members}) to schedule a fixed number of pods, or set minSubGroup to require a minimum number of child SubGroups, but not both"
         ));
     }
+    if let Some(excess) = bounds::of_texts(spec) {
+        return Err(format!("there are {excess}"));
+    }
     let mut parents: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for sub_group in &spec.sub_groups {
         if parents.insert(&sub_group.name, sub_group.parent.as_deref()).is_some() {
@@ -79,7 +82,7 @@ fn structure(spec: &PodGroupSpec) -> Result<(), String> {
     if has_cycle(&parents) {
         return Err("cycle detected in subgroups".to_owned());
     }
-    if let Some(excess) = bounds::of_group(&spec.sub_groups) {
+    if let Some(excess) = bounds::of_group(spec) {
         return Err(format!("there are {excess}"));
     }
     let both = by_name(spec).find(|sub_group| sub_group.min_member.is_some() && sub_group.min_sub_group.is_some());

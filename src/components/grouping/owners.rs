@@ -39,6 +39,10 @@ const READS_MAX: usize = 4 * limits::OWNER_READS_PER_NAMESPACE;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit on owners listed in a message.
 const LISTED_MAX: usize = 8;
+/// Bytes of the longest name that an object can have.
+const NAME_BYTES: usize = 253;
+/// Characters of a longer one that a message shows.
+const NAME_SHOWN: usize = 64;
 /// The namespace under which cluster-wide reads are counted.
 const EVERYBODY: &str = "";
 
@@ -125,6 +129,13 @@ impl Named {
     fn of(namespace: &str, owner: &Workload) -> Self {
         Self::new(namespace, &owner.owner_reference())
     }
+
+    /// Whether an object can have these names. Others are not looked up, and take no memory.
+    fn check(&self) -> Result<(), String> {
+        check_names(&self.object)?;
+        let valid = self.uid.len() <= NAME_BYTES;
+        valid.then_some(()).ok_or_else(|| no_name("uid", &self.uid))
+    }
 }
 
 /// Reads and caches owners.
@@ -162,11 +173,9 @@ impl Owners {
     pub fn cached(&self, pod: &Pod) -> Option<Chain> {
         let mut walk = Walk::from(pod);
         while let Some(owner) = walk.next().ok()? {
-            match self
-                .owners
-                .slot(walk.namespace, &Named::new(walk.namespace, owner))
-                .get()?
-            {
+            let named = Named::new(walk.namespace, owner);
+            named.check().ok()?;
+            match self.owners.slot(walk.namespace, &named).get()? {
                 Read::Forbidden => break,
                 Read::Failed(_) => return None,
                 Read::Object(read) => walk.take(Arc::clone(read)).ok()?,
@@ -183,6 +192,7 @@ impl Owners {
         let mut walk = Walk::from(pod);
         while let Some(owner) = walk.next()? {
             let (namespace, named) = (walk.namespace, Named::new(walk.namespace, owner));
+            named.check().map_err(|cause| walk.not_found(owner, cause))?;
             if let Some(Read::Failed(_)) = self.owners.slot(namespace, &named).get() {
                 self.owners.invalidate(namespace, &named);
             }
@@ -267,7 +277,7 @@ impl Owners {
                 self.objects.add_size(namespace, wanted, weight);
                 Ok(object)
             }
-            Err(ReadError::Refused(error)) => Err(said(&error.to_string())),
+            Err(ReadError::Refused(error)) => Err(said(&words(&error))),
             Err(ReadError::Failed(cause)) => Err(said(&cause)),
         }
     }
@@ -323,7 +333,7 @@ impl Owners {
             }
             Ok(_) => Read::Failed(format!("Owner resource with uid {} not found", named.uid)),
             Err(ReadError::Refused(error)) if is_forbidden(&error) => Read::Forbidden,
-            Err(ReadError::Refused(error)) => Read::Failed(error.to_string()),
+            Err(ReadError::Refused(error)) => Read::Failed(words(&error)),
             Err(ReadError::Failed(cause)) => Read::Failed(cause),
         }
     }
@@ -439,10 +449,10 @@ impl<'a> Walk<'a> {
     #[must_use]
     pub fn not_found(&self, owner: &OwnerReference, cause: String) -> OwnerError {
         OwnerError::NotFound {
-            kind: owner.kind.clone(),
+            kind: shown(&owner.kind),
             namespace: self.namespace.to_owned(),
-            name: owner.name.clone(),
-            uid: owner.uid.clone(),
+            name: shown(&owner.name),
+            uid: shown(&owner.uid),
             cause,
         }
     }
@@ -468,7 +478,9 @@ fn next_owner(owner: &Workload) -> Result<Option<&OwnerReference>, String> {
             .find(|owner| owner.controller == Some(true))
             .map(Some)
             .ok_or_else(|| {
-                let named = several.iter().map(|owner| format!("{} {}", owner.kind, owner.name));
+                let named = several
+                    .iter()
+                    .map(|owner| format!("{} {}", shown(&owner.kind), shown(&owner.name)));
                 let mut listed: Vec<String> = named.take(LISTED_MAX).collect();
                 if several.len() > LISTED_MAX {
                     listed.push("…".to_owned());
@@ -506,7 +518,7 @@ enum ReadError {
 fn check_names(wanted: &Reference) -> Result<(), String> {
     let of = |text: &str, others: &[char]| {
         let fits = |c: char| c.is_ascii_alphanumeric() || others.contains(&c);
-        !text.is_empty() && text.len() <= 253 && text.chars().all(fits) && !text.starts_with('.')
+        !text.is_empty() && text.len() <= NAME_BYTES && text.chars().all(fits) && !text.starts_with('.')
     };
     let (group, version) = split_api_version(&wanted.api_version);
     let parts = [
@@ -520,11 +532,30 @@ fn check_names(wanted: &Reference) -> Result<(), String> {
         ("name", &*wanted.name, of(&wanted.name, &['-', '.', '_', ':'])),
     ];
     match parts.iter().find(|(_, _, valid)| !valid) {
-        Some((what, text, _)) => {
-            let start: String = text.chars().take(64).collect();
-            Err(format!("{what} {start:?} is no valid name"))
-        }
+        Some((what, text, _)) => Err(no_name(what, text)),
         None => Ok(()),
+    }
+}
+
+fn no_name(what: &str, text: &str) -> String {
+    let start: String = text.chars().take(NAME_SHOWN).collect();
+    format!("{what} {start:?} is no valid name")
+}
+
+/// A name as messages show it: whole, unless no object has one as long.
+fn shown(name: &str) -> String {
+    if name.len() <= NAME_BYTES {
+        return name.to_owned();
+    }
+    let start: String = name.chars().take(NAME_SHOWN).collect();
+    start + "…"
+}
+
+/// What the API server says, in its words alone.
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        error => error.to_string(),
     }
 }
 

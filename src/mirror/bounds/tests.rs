@@ -132,6 +132,26 @@ const CASES: &[Case] = &[
             spec(json!({"topologySpreadConstraints": [one]}))
         },
     ),
+    (
+        "requirements and values in affinity terms and spread constraints together",
+        limits::SELECTOR_ENTRIES_PER_POD,
+        |count| {
+            let all = limits::AFFINITY_TERMS_PER_POD + limits::SPREAD_CONSTRAINTS_PER_POD;
+            let selector = |at: usize| {
+                let own = count / all + usize::from(at < count % all);
+                json!({"matchExpressions": [requirement(own - 1)]})
+            };
+            let mut pod = near(list(limits::AFFINITY_TERMS_PER_POD, |at| term(selector(at))), json!([]));
+            let spread = |at: usize| {
+                json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": selector(limits::AFFINITY_TERMS_PER_POD + at)})
+            };
+            let spreads = list(limits::SPREAD_CONSTRAINTS_PER_POD, spread);
+            let spec = pod.spec.get_or_insert_default();
+            spec.topology_spread_constraints = serde_json::from_value(spreads).unwrap();
+            pod
+        },
+    ),
 ];
 
 #[test]
@@ -211,7 +231,13 @@ fn sub(name: usize, parent: Option<usize>) -> SubGroup {
 fn sub_groups_are_bounded_in_number_and_depth() {
     let chain = |length: usize| -> Vec<SubGroup> { (0..length).map(|at| sub(at, at.checked_sub(1))).collect() };
     let flat = |length: usize| -> Vec<SubGroup> { (0..length).map(|at| sub(at, None)).collect() };
-    let said = |subs: &[SubGroup]| of_group(subs).map(|excess| excess.to_string());
+    let said = |subs: &[SubGroup]| {
+        let spec = PodGroupSpec {
+            sub_groups: subs.to_vec(),
+            ..PodGroupSpec::default()
+        };
+        of_group(&spec).map(|excess| excess.to_string())
+    };
     assert_eq!(said(&chain(limits::SUB_GROUP_DEPTH)), None);
     let deep = Some("more than 16 levels of sub-groups".to_owned());
     assert_eq!(said(&chain(limits::SUB_GROUP_DEPTH + 1)), deep);
@@ -220,4 +246,34 @@ fn sub_groups_are_bounded_in_number_and_depth() {
     assert_eq!(said(&flat(10_000)).as_deref(), Some("more than 4096 sub-groups"));
     let circle = [sub(0, Some(1)), sub(1, Some(0))];
     assert_eq!(said(&circle), deep, "a circle has no end");
+}
+
+#[test]
+fn texts_of_pod_groups_are_bounded() {
+    let long = |length: usize| "ß".repeat(length / 2);
+    let specs = |text: String| {
+        [
+            json!({"queue": text}),
+            json!({"priorityClassName": text}),
+            json!({"preemptionDelay": text}),
+            json!({"topologyConstraint": {"topology": text}}),
+            json!({"subGroups": [{"name": text}]}),
+            json!({"subGroups": [{"name": "s", "parent": text}]}),
+            json!({"subGroups": [{"name": "s", "topologyConstraint": {"topology": "t", "requiredTopologyLevel": text}}]}),
+        ]
+    };
+    for spec in specs(long(limits::POD_GROUP_TEXT_BYTES)) {
+        let spec: PodGroupSpec = serde_json::from_value(spec).unwrap();
+        assert_eq!(of_group(&spec), None);
+    }
+    for spec in specs(long(400_000)) {
+        let mut group = PodGroup::new("g", serde_json::from_value(spec).unwrap());
+        cut_group(&mut group);
+        let said = of_group(&group.spec).map(|excess| excess.to_string());
+        assert_eq!(
+            said.as_deref(),
+            Some("more than 317 bytes in a name or another text of the pod group")
+        );
+        assert!(serde_json::to_string(&group).unwrap().len() < 1_000);
+    }
 }

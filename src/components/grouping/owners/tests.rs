@@ -196,7 +196,7 @@ async fn a_reference_that_is_no_name_asks_the_api_server_nothing() {
         reference[key] = json!(value);
         reference
     };
-    let long = "n".repeat(254);
+    let (long, endless) = ("n".repeat(254), "u".repeat(100_000));
     let hostile = [
         ("name", "?watch=true"),
         ("name", ""),
@@ -205,6 +205,7 @@ async fn a_reference_that_is_no_name_asks_the_api_server_nothing() {
         ("name", "j#"),
         ("name", "%2e%2e"),
         ("name", &long),
+        ("uid", &endless),
         ("kind", "Job?watch=true&"),
         ("kind", "../secret"),
         ("apiVersion", "batch/v1/namespaces/other"),
@@ -214,6 +215,8 @@ async fn a_reference_that_is_no_name_asks_the_api_server_nothing() {
     for (key, value) in hostile {
         let said = names(&owners, &pod(&[changed(key, value)])).await.unwrap_err();
         assert!(said.contains("is no valid name"), "{key}={value}: {said}");
+        assert!(said.len() < 1_000, "{} bytes", said.len());
+        assert_eq!(owners.cached(&pod(&[changed(key, value)])), None);
     }
     assert_eq!(reads.load(Ordering::SeqCst), 0);
 }

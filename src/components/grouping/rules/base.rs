@@ -9,6 +9,7 @@ use super::{Grouped, Input, RuleError, wrong};
 use crate::api::names::{annotation, label, priority_class, third_party};
 use crate::api::pod_group::{PodGroup, PodGroupSpec, TopologyConstraint};
 use crate::components::grouping::workload::Workload;
+use crate::mirror::trim::trim_annotations;
 
 /// One group per top owner, minMember 1. Also for kinds without a rule.
 ///
@@ -158,6 +159,8 @@ fn annotations(input: &Input, top: &Workload) -> BTreeMap<String, String> {
     let inherited = top.annotations.iter();
     let inherited = inherited.filter(|(key, _)| !is_ours(key) && (all || !stays_with_owner(key)));
     annotations.extend(inherited.map(|(key, value)| (key.clone(), value.clone())));
+    // There may be a pod group for each of the owner's pods.
+    trim_annotations(&mut annotations);
     annotations
 }
 

@@ -8,6 +8,9 @@ use crate::api::duration;
 use crate::api::names::{annotation, label, preemptibility};
 use crate::components::grouping::workload::Workload;
 
+/// Bytes of a wrong value that are logged.
+const VALUE_LOGGED: usize = 64;
+
 /// Input of the base rule.
 pub struct Base<'a> {
     /// The object that owns the group.
@@ -128,7 +131,7 @@ fn duration_annotation(
             warn!(
                 owner = base.top.name,
                 annotation = key,
-                value = text,
+                value = text.get(..text.floor_char_boundary(VALUE_LOGGED)),
                 "annotation is not a usable duration"
             );
             None
