@@ -147,8 +147,14 @@ fn commands_are_ones_that_the_binary_takes() {
 
 #[test]
 fn flags_in_the_text_are_flags_of_a_command() {
-    /// Of helm and kube-apiserver.
-    const OF_OTHERS: [&str; 3] = ["--admission-control-config-file", "--set", "--take-ownership"];
+    /// Of helm, kube-apiserver, rustc and the simulation.
+    const OF_OTHERS: [&str; 5] = [
+        "--admission-control-config-file",
+        "--cfg",
+        "--set",
+        "--story",
+        "--take-ownership",
+    ];
     let known = std::fs::read_to_string(root().join("docs/reference/flags.md")).unwrap();
     let mut unknown = Vec::new();
     for (page, text) in pages() {
