@@ -98,6 +98,9 @@ impl Topology {
             self.narrowest[id.at()] = open.last().copied();
             before = labels;
         }
+        // Nodes that only pods name come and go without a new tree.
+        let last = self.narrowest.iter().rposition(Option::is_some);
+        self.narrowest.truncate(last.map_or(0, |last| last + 1));
         self.domains[0].nodes = 0..members.len();
     }
 

@@ -131,7 +131,8 @@ async fn where_nobody_else_can_go_a_budget_is_overruled_and_named() {
             .filter(|event| event.reason.as_deref() == Some("Evict"))
             .collect();
         let named = told.iter().filter_map(|event| event.message.as_deref());
-        let mut named = named.filter(|text| text.contains("PodDisruptionBudget keeps does not allow it and was overruled"));
+        let mut named =
+            named.filter(|text| text.contains("PodDisruptionBudget keeps does not allow it and was overruled"));
         named.next().map(drop).ok_or_else(|| format!("{told:?}"))
     })
     .await;

@@ -10,6 +10,13 @@ use super::source::{File, rust_files};
 /// Public items that stand ready for what is to come. Each leaves the list with its first use.
 const AWAITED: &[(&str, &str)] = &[];
 
+/// Public items for the simulation of the whole world.
+const OF_THE_SIMULATION: &[(&str, &str)] = &[
+    ("src/operator.rs", "start_in_process"),
+    ("src/operator.rs", "webhook_router"),
+    ("src/operator.rs", "is_over"),
+];
+
 /// Settings that only they who write them read: each must have a reader elsewhere. File, type, and who fills it from flags.
 const SETTINGS: &[(&str, &str)] = &[
     ("src/components.rs", "Settings"),
@@ -40,9 +47,10 @@ fn every_public_item_is_used() {
     for file in sources.iter().filter(|file| file.path.starts_with("src/")) {
         // The embedded cluster is there for the tests.
         let for_tests = file.path.starts_with("src/devcluster/");
-        let users = files.iter().chain(tests.iter().filter(|_| for_tests));
-        let others: Vec<&Reader> = users.filter(|other| other.file.path != file.path).collect();
         for item in items(file) {
+            let for_tests = for_tests || OF_THE_SIMULATION.contains(&(&*file.path, item.name));
+            let users = files.iter().chain(tests.iter().filter(|_| for_tests));
+            let others: Vec<&Reader> = users.filter(|other| other.file.path != file.path).collect();
             let awaited = AWAITED.contains(&(&*file.path, item.name));
             let used = others.iter().any(|other| other.uses(&item)) || item.is_type && is_in_a_signature(file, &item);
             if used == awaited {
