@@ -165,7 +165,7 @@ impl Model {
         self.pod_groups.id(group)
     }
 
-    /// See [`Engine::retries`](crate::engine::Engine::retries).
+    /// See [`Engine::setbacks`](crate::engine::Engine::setbacks).
     #[must_use]
     pub fn setbacks(&self) -> Vec<Event> {
         let pods = self.retry_at.iter().map(|(at, id)| Event::Unbound {
