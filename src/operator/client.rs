@@ -75,6 +75,15 @@ pub enum Reach {
 }
 
 impl Reach {
+    /// Whether the kubeconfig names a proxy.
+    fn has_proxy(&self) -> bool {
+        match self {
+            Self::Network(config) => config.proxy_url.is_some(),
+            #[cfg(feature = "devcluster")]
+            Self::InProcess(_) => false,
+        }
+    }
+
     /// The API server, as errors and the log name it.
     fn server(&self) -> Reached {
         match self {
@@ -113,12 +122,10 @@ impl Writers {
 /// # Errors
 /// When the configuration's certificates or credentials cannot be used, or it names a proxy.
 pub fn connect(reach: Reach, patience: Patience, lease: Duration) -> anyhow::Result<Clients> {
-    if let Reach::Network(config) = &reach {
-        ensure!(
-            config.proxy_url.is_none(),
-            "the kubeconfig names a proxy; the API server must be reachable without one"
-        );
-    }
+    ensure!(
+        !reach.has_proxy(),
+        "the kubeconfig names a proxy; the API server must be reachable without one"
+    );
     let (server, served) = (reach.server(), Served::default());
     let plain = |deadlines| client(&reach, deadlines, (&server, &served), None).context(UNUSABLE);
     let deadlines = Deadlines::whole(patience.request);
