@@ -1,4 +1,4 @@
-//! Failed connections: one line in the log names address and cause, and repeats of both are counted and told at growing intervals.
+//! Failed connections: one log line with address and cause; repeats are counted, and logged with their number at growing intervals.
 //!
 //! Peers may be hostile, so what is remembered is bounded: after so many addresses all further ones are counted together.
 
@@ -23,7 +23,7 @@ const AGAIN: Backoff = Backoff {
 };
 /// What has not failed for so long is forgotten.
 const QUIET: Duration = Duration::from_secs(2 * 60 * 60);
-/// The address of those that are no longer told apart.
+/// The address under which all further ones are counted.
 const OTHERS: &str = "further addresses";
 
 /// Whose connections fail.
@@ -199,10 +199,10 @@ struct Known {
 #[derive(Debug)]
 struct Repeats {
     lines: u32,
-    told: Instant,
+    logged: Instant,
     last: Instant,
     /// Since the last line.
-    untold: u64,
+    unlogged: u64,
 }
 
 /// A line for the log.
@@ -230,26 +230,13 @@ impl ConnectionFailures {
         let Some(Line { address, repeats }) = self.lock().failed(Instant::now(), address, cause) else {
             return;
         };
-        match (self.side, repeats) {
-            (Side::Webhooks, None) => warn!(address, cause = why, "a client's connection to the webhooks failed"),
-            (Side::Webhooks, Some(repeats)) => {
-                warn!(
-                    address,
-                    cause = why,
-                    repeats,
-                    "a client's connections to the webhooks fail again and again"
-                );
-            }
-            (Side::ApiServer, None) => warn!(address, cause = why, "the connection to the API server failed"),
-            (Side::ApiServer, Some(repeats)) => {
-                warn!(
-                    address,
-                    cause = why,
-                    repeats,
-                    "connections to the API server fail again and again"
-                );
-            }
-        }
+        let what = match (self.side, repeats) {
+            (Side::Webhooks, None) => "a client's connection to the webhooks failed",
+            (Side::Webhooks, Some(_)) => "a client's connections to the webhooks fail again and again",
+            (Side::ApiServer, None) => "the connection to the API server failed",
+            (Side::ApiServer, Some(_)) => "connections to the API server fail again and again",
+        };
+        warn!(address, cause = why, repeats, "{what}");
     }
 
     /// A connection works; logged where the last line says that none does.
@@ -282,19 +269,19 @@ impl Known {
         let known = known.filter(|repeats| now.saturating_duration_since(repeats.last) < QUIET);
         let repeats = if let Some(repeats) = known {
             repeats.last = now;
-            repeats.untold += 1;
-            if now.saturating_duration_since(repeats.told) < AGAIN.wait(repeats.lines) {
+            repeats.unlogged += 1;
+            if now.saturating_duration_since(repeats.logged) < AGAIN.wait(repeats.lines) {
                 return None;
             }
             repeats.lines += 1;
-            repeats.told = now;
-            Some(std::mem::take(&mut repeats.untold))
+            repeats.logged = now;
+            Some(std::mem::take(&mut repeats.unlogged))
         } else {
             let first = Repeats {
                 lines: 1,
-                told: now,
+                logged: now,
                 last: now,
-                untold: 0,
+                unlogged: 0,
             };
             self.repeats.insert(key, first);
             None
@@ -304,7 +291,7 @@ impl Known {
     }
 }
 
-/// A request that failed with its connection, with address and cause. The log has told of it.
+/// The error of a request whose connection failed. The failure is logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no connection to {address}: {why}")]
 pub struct ConnectionFailed {

@@ -7,8 +7,8 @@
 //!
 //! HTTP/1.1 only: each request has its own connection, so a hanging one blocks no other.
 
+pub mod connections;
 pub mod deadline;
-pub mod reached;
 pub mod served;
 
 use std::time::Duration;
@@ -25,8 +25,8 @@ use tower::{BoxError, Service, ServiceBuilder};
 use super::fence::stream::FencedConnector;
 use super::fence::{Fence, FenceLayer};
 use super::writes::CountLayer;
+use connections::ApiServerConnections;
 use deadline::{ConnectWithin, DeadlineLayer, Deadlines};
-use reached::{Reached, ReachedLayer};
 use served::{Served, ServedLayer};
 
 /// Timeout of a connection with its TLS handshake.
@@ -84,12 +84,12 @@ impl Reach {
         }
     }
 
-    /// The API server, as errors and the log name it.
-    fn server(&self) -> Reached {
+    /// The address of the API server for errors and the log.
+    fn server(&self) -> ApiServerConnections {
         match self {
-            Self::Network(config) => Reached::at(&config.cluster_url),
+            Self::Network(config) => ApiServerConnections::at(&config.cluster_url),
             #[cfg(feature = "devcluster")]
-            Self::InProcess(_) => Reached::at(&Uri::from_static("https://localhost")),
+            Self::InProcess(_) => ApiServerConnections::at(&Uri::from_static("https://localhost")),
         }
     }
 }
@@ -103,7 +103,7 @@ pub type InProcess = tower::util::BoxCloneSyncService<http::Request<Body>, http:
 pub struct Writers {
     reach: Reach,
     deadlines: Deadlines,
-    server: Reached,
+    server: ApiServerConnections,
     served: Served,
 }
 
@@ -159,7 +159,7 @@ fn tcp() -> HttpConnector {
 }
 
 /// What the clients of a process know of the API server: its address with failed connections, and the served version of `resource.k8s.io`.
-type Known<'a> = (&'a Reached, &'a Served);
+type Known<'a> = (&'a ApiServerConnections, &'a Served);
 
 /// A client with deadlines and without the library's retries; with a fence, one for writes.
 fn client(reach: &Reach, deadlines: Deadlines, known: Known<'_>, fence: Option<&Fence>) -> kube::Result<Client> {
@@ -216,8 +216,10 @@ where
     B: hyper::body::Body<Data = hyper::body::Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
+    let (failing, answering) = (server.clone(), server.clone());
     let service = ServiceBuilder::new()
-        .layer(ReachedLayer(server.clone()))
+        .map_err(move |error| failing.explain(error))
+        .map_response(move |response| answering.answered(response))
         .layer(DeadlineLayer(deadlines))
         .layer(ServedLayer(served.clone()))
         .option_layer(fence.cloned().map(FenceLayer))

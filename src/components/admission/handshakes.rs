@@ -1,4 +1,4 @@
-//! TLS handshakes with the webhooks that fail are told: by whom, and why.
+//! Failed TLS handshakes with the webhooks, logged and counted by address and cause.
 
 use std::io;
 
@@ -17,7 +17,7 @@ pub struct Handshakes<A> {
 }
 
 impl<A> Handshakes<A> {
-    /// None has failed yet.
+    /// With the acceptor that does the handshakes.
     pub fn with(inner: A) -> Self {
         Self {
             inner,
@@ -36,7 +36,7 @@ where
     type Future = BoxFuture<'static, io::Result<(A::Stream, A::Service)>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        // Without the port, which is another each time.
+        // Without the port, which differs for each connection.
         let peer = stream.peer_addr().map(|address| address.ip());
         let (accepting, failures) = (self.inner.accept(stream, service), self.failures.clone());
         async move {

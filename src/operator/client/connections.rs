@@ -1,29 +1,25 @@
-//! Failed connections to the API server: told once with its address and the cause, and counted.
+//! Failed connections to the API server, logged once with its address and the cause, and counted.
 //!
-//! The errors of the HTTP library name neither, and each request of each component that meets the failure would tell of it.
+//! The errors of the HTTP library contain neither, and each component would log the same failure for each of its requests.
 
-use std::task::{Context, Poll};
-
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use http::{Request, Response, Uri};
+use http::{Response, Uri};
 use http_body_util::BodyExt;
 use http_body_util::combinators::MapErr;
 use hyper::body::{Body, Bytes};
-use tower::{BoxError, Layer, Service};
+use tower::BoxError;
 
 use super::deadline::TimedOut;
 use crate::components::connection_failures::{Cause, ConnectionFailed, ConnectionFailures, Side, links};
 use crate::operator::fence::Fenced;
 
-/// The API server, and which connections to it failed.
+/// The address of the API server, and the failed connections to it. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Reached {
+pub struct ApiServerConnections {
     address: String,
     failures: ConnectionFailures,
 }
 
-impl Reached {
+impl ApiServerConnections {
     /// The API server at a URL.
     #[must_use]
     pub fn at(url: &Uri) -> Self {
@@ -36,9 +32,9 @@ impl Reached {
         }
     }
 
-    /// An error with address and cause if a connection failed; others as they are.
-    fn name(&self, error: BoxError) -> BoxError {
-        // A slow answer is not the connection's fault, nor a write that we ourselves do not send.
+    /// Adds address and cause to the error of a failed connection, and logs and counts it. Other errors stay as they are.
+    pub fn explain(&self, error: BoxError) -> BoxError {
+        // Neither a late answer nor a write that the fence refuses is a failed connection.
         if error.is::<TimedOut>() || links(&*error).any(<dyn std::error::Error>::is::<Fenced>) {
             return error;
         }
@@ -54,58 +50,23 @@ impl Reached {
         let address = self.address.clone();
         ConnectionFailed { address, why }.into()
     }
-}
 
-/// Looks at the connections of a client.
-#[derive(Clone, Debug)]
-pub struct ReachedLayer(pub Reached);
-
-impl<S> Layer<S> for ReachedLayer {
-    type Service = ReachedService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        ReachedService {
-            server: self.0.clone(),
-            inner,
-        }
+    /// Records that a connection works. An error while the body of the response is read gets address and cause, too.
+    pub fn answered<B>(&self, response: Response<B>) -> Response<ExplainedBody<B>>
+    where
+        B: Body<Data = Bytes, Error = BoxError>,
+    {
+        self.failures.worked(&self.address);
+        let server = self.clone();
+        response.map(|body| body.map_err(Box::new(move |error| server.explain(error)) as Explain))
     }
 }
 
-/// See [`ReachedLayer`].
-#[derive(Clone, Debug)]
-pub struct ReachedService<S> {
-    server: Reached,
-    inner: S,
-}
+/// See [`ApiServerConnections::explain`].
+type Explain = Box<dyn FnMut(BoxError) -> BoxError + Send>;
 
 /// A body whose errors have address and cause.
-type NamedBody<B> = MapErr<B, Box<dyn FnMut(BoxError) -> BoxError + Send>>;
-
-impl<S, B, R> Service<Request<B>> for ReachedService<S>
-where
-    S: Service<Request<B>, Response = Response<R>, Error = BoxError>,
-    S::Future: Send + 'static,
-    R: Body<Data = Bytes, Error = BoxError>,
-{
-    type Response = Response<NamedBody<R>>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (answer, server) = (self.inner.call(request), self.server.clone());
-        async move {
-            let answer = answer.await.map_err(|error| server.name(error))?;
-            server.failures.worked(&server.address);
-            let name: Box<dyn FnMut(BoxError) -> BoxError + Send> = Box::new(move |error| server.name(error));
-            Ok(answer.map(|body| body.map_err(name)))
-        }
-        .boxed()
-    }
-}
+pub type ExplainedBody<B> = MapErr<B, Explain>;
 
 #[cfg(test)]
 mod tests {
@@ -161,20 +122,20 @@ mod tests {
 
     #[test]
     fn what_is_not_of_the_connection_stays_as_it_is() {
-        let server = Reached::at(&Uri::from_static("https://10.0.0.1"));
+        let server = ApiServerConnections::at(&Uri::from_static("https://10.0.0.1"));
         for error in [
             BoxError::from(TimedOut(std::time::Duration::from_secs(1))),
             BoxError::from(std::io::Error::other(Fenced)),
             BoxError::from("the credentials are wrong"),
         ] {
             let text = error.to_string();
-            let named = server.name(error);
+            let named = server.explain(error);
             assert!(!named.is::<ConnectionFailed>(), "{named}");
             assert_eq!(named.to_string(), text);
         }
         let slow = std::io::Error::other(std::io::Error::other(TimedOut(std::time::Duration::from_secs(5))));
         assert_eq!(
-            server.name(slow.into()).to_string(),
+            server.explain(slow.into()).to_string(),
             "no connection to 10.0.0.1:443: no answer from the API server within 5 s"
         );
     }
