@@ -13,7 +13,7 @@ pub mod model;
 pub mod overview;
 pub mod placement;
 pub mod policy;
-pub mod renew;
+pub mod refresh;
 pub mod stage;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -41,7 +41,7 @@ use model::ids::{PodGroupId, PodId};
 use model::pod::{Assumed, Status};
 use placement::score::Scorers;
 use policy::{ActionKind, Policy};
-use renew::LOOK_AGAIN;
+use refresh::LOOK_AGAIN;
 use stage::{Observer, Stage};
 use verdict::Verdicts;
 

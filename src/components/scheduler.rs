@@ -47,8 +47,8 @@ use cycle::Timeline;
 use intake::{Everything, Intake, Taken};
 use shown::Shown;
 
-/// Between two times that verdicts are found anew, in small parts.
-const RENEW_EVERY: Duration = Duration::from_millis(250);
+/// Shortest time between two refreshes of verdicts.
+const REFRESH_EVERY: Duration = Duration::from_millis(250);
 /// Pause after a cycle that took longer than [`CHEAP`], so that what comes meanwhile is decided together.
 const DISTANCE: Duration = Duration::from_millis(1);
 /// A cycle this short is worth no pause.
@@ -57,7 +57,7 @@ const CHEAP: Duration = Duration::from_micros(300);
 const MESSAGES_AT_ONCE: usize = 4_096;
 /// Selectors of devices that wait have their turn this often.
 const SELECTORS_EVERY: Duration = Duration::from_millis(100);
-/// What was logged of so many objects is remembered.
+/// Limit on remembered log lines about rejected objects.
 const REJECTED_MAX: usize = 4_096;
 /// A wake-up further away than this is looked at again then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
@@ -138,7 +138,7 @@ pub async fn run(
         not_before: Instant::now(),
         asked: Instant::now(),
         shown: Shown::new(&shard.name),
-        renew_at: None,
+        refresh_at: None,
         nodes: rules.mirror.shard.clone(),
         remarks: vec![ToPodGroups::Decides(shard.scope.clone(), rules.on)],
         rejected: HashSet::new(),
@@ -157,7 +157,7 @@ pub async fn run(
     on_a_thread(scheduler, inbox).await
 }
 
-/// Schedules on a thread of its own, since a cycle can take longer than other tasks may wait.
+/// Schedules on a thread of its own, since a cycle can take longer than other tasks may be delayed.
 async fn on_a_thread(mut scheduler: Scheduler, inbox: mpsc::Receiver<ToScheduler>) -> Result<(), Error> {
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
@@ -199,13 +199,13 @@ struct Scheduler {
     /// When selectors of devices had their turn.
     asked: Instant,
     shown: Shown,
-    /// When verdicts are found anew.
-    renew_at: Option<Instant>,
+    /// When verdicts are refreshed.
+    refresh_at: Option<Instant>,
     /// Which nodes are the shard's.
     nodes: mirror::Shard,
     /// What podgroups is still to be told.
     remarks: Vec<ToPodGroups>,
-    /// Hashes of what was logged of objects: one that changes without end is not logged without end.
+    /// Hashes of logged rejections: one that is repeated with each change of an object is logged once.
     rejected: HashSet<u64>,
     context: Context,
     stores: Arc<Stores>,
@@ -226,8 +226,8 @@ enum Next {
     /// The selectors of claims that wait are asked on, at the top of the loop.
     Selectors,
     Cycle,
-    /// Verdicts are found anew.
-    Renew,
+    /// Verdicts are refreshed.
+    Refresh,
     Messages(usize),
 }
 
@@ -262,7 +262,7 @@ impl Scheduler {
             }
             let wake = self.next_cycle();
             let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
-            let (shares, renew) = (self.shown.due(), self.renew_at);
+            let (shares, refresh) = (self.shown.due(), self.refresh_at);
             self.context.heartbeat.wait();
             let next = tokio::select! {
                 biased;
@@ -287,7 +287,7 @@ impl Scheduler {
                 }
                 () = until(shares.unwrap_or(at)), if shares.is_some() => Next::Shares,
                 () = until(at), if wake.is_some() => Next::Cycle,
-                () = until(renew.unwrap_or(at)), if renew.is_some() => Next::Renew,
+                () = until(refresh.unwrap_or(at)), if refresh.is_some() => Next::Refresh,
                 () = until(self.asked + SELECTORS_EVERY), if self.intake.core.mirror.selectors_wait() => Next::Selectors,
                 received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => Next::Messages(received),
             };
@@ -319,7 +319,7 @@ impl Scheduler {
                 }
                 Next::Selectors => {}
                 Next::Cycle => self.cycle().await?,
-                Next::Renew => self.renew().await?,
+                Next::Refresh => self.refresh_verdicts().await?,
                 Next::Messages(0) => return Err(Error::Closed),
                 Next::Messages(_) => messages.drain(..).for_each(|message| self.take(message)),
             }
@@ -551,7 +551,7 @@ impl Scheduler {
         };
         if timeline.worked() {
             self.shown.shares_changed();
-            self.renew_at.get_or_insert_with(|| Instant::now() + RENEW_EVERY);
+            self.refresh_at.get_or_insert_with(|| Instant::now() + REFRESH_EVERY);
         }
         if decisions.is_empty() {
             timeline.record();
@@ -582,33 +582,33 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Has the engine find verdicts anew, and passes on what has changed.
-    async fn renew(&mut self) -> Result<(), Error> {
-        self.renew_at = None;
+    /// Refreshes verdicts, and sends those that changed to podgroups.
+    async fn refresh_verdicts(&mut self) -> Result<(), Error> {
+        self.refresh_at = None;
         if self.term().is_none() {
             return Ok(());
         }
         let engine = &mut self.intake.core.engine;
-        let mut renewed = match panics::catch(|| engine.renew(now())) {
-            Ok(renewed) => renewed,
+        let mut refreshed = match panics::catch(|| engine.refresh_verdicts(now())) {
+            Ok(refreshed) => refreshed,
             Err(panic) => {
-                // Those that stand are of the last cycle.
+                // The reported verdicts stay.
                 metrics::counter!("unikai_object_panics_total", "component" => "scheduler").increment(1);
-                error!(panic, "verdicts cannot be found anew");
+                error!(panic, "verdicts cannot be refreshed");
                 return Ok(());
             }
         };
-        self.renew_at = renewed.next.map(|Time(at)| {
+        self.refresh_at = refreshed.next.map(|Time(at)| {
             let wait = u64::try_from(at.saturating_sub(now().0)).unwrap_or_default();
-            Instant::now() + Duration::from_millis(wait).max(RENEW_EVERY)
+            Instant::now() + Duration::from_millis(wait).max(REFRESH_EVERY)
         });
-        if renewed.reports.is_empty() {
+        if refreshed.reports.is_empty() {
             return Ok(());
         }
-        record::waits(&self.context.history, &renewed.other_cause);
+        record::waits(&self.context.history, &refreshed.other_cause);
         let model = self.intake.core.engine.model();
-        reports::complete(&mut renewed.reports, model, &self.stores, &self.nodes);
-        deliver(&self.bus.podgroups, ToPodGroups::Waiting(renewed.reports)).await
+        reports::complete(&mut refreshed.reports, model, &self.stores, &self.nodes);
+        deliver(&self.bus.podgroups, ToPodGroups::Waiting(refreshed.reports)).await
     }
 
     /// Bindings first: they are what users wait for.

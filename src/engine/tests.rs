@@ -11,7 +11,7 @@ pub mod holdings;
 mod incidents;
 mod plain;
 mod properties;
-mod renew;
+mod refresh;
 pub mod scenario;
 mod spare;
 mod tables;

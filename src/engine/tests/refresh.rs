@@ -45,11 +45,14 @@ fn verdicts_name_those_who_hold_what_is_asked_for_now() {
     let before = said(&mut engine, NOW);
     assert_eq!(before[0], before[1]);
     assert!(before[0].ends_with("(x)"), "{before:?}");
-    assert!(engine.renew(NOW).reports.is_empty(), "nothing has changed");
+    assert!(engine.refresh_verdicts(NOW).reports.is_empty(), "nothing has changed");
 
     let then = Time(NOW.0 + 500);
     other_holder(&mut engine, then);
-    assert!(engine.renew(then).reports.is_empty(), "the cycle comes first");
+    assert!(
+        engine.refresh_verdicts(then).reports.is_empty(),
+        "the cycle comes first"
+    );
     let second = engine.cycle(then);
     while engine.next_wakeup(then).is_some_and(|(at, _)| at <= then) {
         engine.cycle(then);
@@ -57,14 +60,14 @@ fn verdicts_name_those_who_hold_what_is_asked_for_now() {
     assert!(second.unschedulable.is_empty(), "nodes say what they said: {second:?}");
     let [asked, listed] = said(&mut engine, then);
     assert!(asked.ends_with("(y)") && listed.ends_with("(x)"), "{asked}\n{listed}");
-    let early = engine.renew(then);
+    let early = engine.refresh_verdicts(then);
     assert_eq!((early.reports.len(), early.next), (0, Some(Time(NOW.0 + 1_000))));
 
     let due = Time(NOW.0 + 1_000);
-    let renewed = engine.renew(due);
-    assert_eq!(renewed.reports.len(), 1);
-    assert!(renewed.other_cause.is_empty(), "other holders, the same cause");
-    assert_eq!(renewed.next, None);
+    let refreshed = engine.refresh_verdicts(due);
+    assert_eq!(refreshed.reports.len(), 1);
+    assert!(refreshed.other_cause.is_empty(), "other holders, the same cause");
+    assert_eq!(refreshed.next, None);
     let [asked, listed] = said(&mut engine, due);
     assert_eq!(asked, listed);
     assert!(
@@ -72,7 +75,7 @@ fn verdicts_name_those_who_hold_what_is_asked_for_now() {
         "{asked}"
     );
     assert!(
-        engine.renew(Time(due.0 + 60_000)).reports.is_empty(),
+        engine.refresh_verdicts(Time(due.0 + 60_000)).reports.is_empty(),
         "nothing has changed since"
     );
 }

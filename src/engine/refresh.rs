@@ -1,4 +1,4 @@
-//! Verdicts are found anew between cycles: what a pod group waits for may have other figures though nothing of its own has changed. Decides nothing.
+//! Recomputes verdicts between cycles: their figures depend on other pod groups, too. Decides nothing.
 
 use super::Engine;
 use super::actions::context::CycleContext;
@@ -9,33 +9,32 @@ use super::model::ids::PodGroupId;
 use super::placement::score::Scorers;
 use super::verdict::Verdicts;
 
-/// A verdict is not found anew for so many milliseconds, then for twice that time while it stays the same, and so on up to the other.
+/// The shortest and the longest time until a verdict is computed again, in milliseconds. The time doubles with each unchanged result.
 pub(super) const LOOK_AGAIN: (Millis, Millis) = (1_000, 4_000);
-/// Nodes that are scanned at a time. What is left has its turn later.
+/// Limit on scanned nodes per call. The other verdicts are computed by later calls.
 const NODES: usize = 20_000;
-/// Pod groups whose verdicts are found at a time.
+/// Limit on pod groups per call.
 const GROUPS: usize = 256;
 
-/// What was found anew.
+/// The result of a refresh.
 #[derive(Debug, Default)]
-pub struct Renewed {
-    /// Reports that say something else than before.
+pub struct Refreshed {
+    /// Reports whose verdict changed.
     pub reports: Vec<GroupReport>,
-    /// Those of them that name another cause.
+    /// Those of them whose cause changed.
     pub other_cause: Vec<GroupReport>,
-    /// When to look again.
+    /// When the next refresh is needed if no cycle runs before.
     pub next: Option<Time>,
 }
 
 impl Engine {
-    /// Finds verdicts anew that are older than what the last cycle knew, those first that are the oldest, and so many that it takes no long time.
-    pub fn renew(&mut self, now: Time) -> Renewed {
+    /// Recomputes verdicts that are older than the last cycle's model, the oldest first, as many as the limits allow.
+    pub fn refresh_verdicts(&mut self, now: Time) -> Refreshed {
         let current = self.model.epochs().of(Change::Any);
-        let mut renewed = Renewed::default();
+        let mut refreshed = Refreshed::default();
         if !self.seen.is_current(current) {
-            // The next cycle comes first: what reports were made of may be gone.
-            renewed.next = (!self.reported.is_empty()).then_some(now);
-            return renewed;
+            // The next cycle comes first, as the objects of a report may be gone. A refresh is due after it.
+            return refreshed;
         }
         let old = self.reported.iter().filter(|(_, known)| {
             let ended = known.ends.is_some_and(|ends| ends <= now);
@@ -73,15 +72,15 @@ impl Engine {
             let other_cause = verdict.cause != known.report.verdict.cause;
             known.report.verdict = verdict;
             if other_cause {
-                renewed.other_cause.push(known.report.clone());
+                refreshed.other_cause.push(known.report.clone());
             }
-            renewed.reports.push(known.report.clone());
+            refreshed.reports.push(known.report.clone());
         }
-        renewed.next = next;
-        renewed
+        refreshed.next = next;
+        refreshed
     }
 
-    /// The last report about a pod group, with the verdict as it would be found now.
+    /// The last report about a pod group, with its current verdict.
     pub(super) fn current_report(&self, id: PodGroupId, now: Time) -> Option<GroupReport> {
         let known = self.reported.get(&id)?;
         let mut report = known.report.clone();
@@ -91,7 +90,7 @@ impl Engine {
         Some(report)
     }
 
-    /// `None` where the known one is not older than the last cycle, and while the next one is due.
+    /// `None` if the reported verdict is current, and while a cycle is due.
     fn current_verdict(&self, id: PodGroupId, now: Time) -> Option<Verdict> {
         let current = self.model.epochs().of(Change::Any);
         let known = self.reported.get(&id)?;
