@@ -475,7 +475,7 @@ impl<'a, K: Watched> State<'a, K> {
         kinds::trim(&mut object);
         let (store, key) = (self.store, Key::of(object.meta()));
         // Most changes of pods are about fields that nobody reads.
-        if store.renew(&key, &mut object) {
+        if store.update_version(&key, &mut object) {
             return Vec::new();
         }
         let uid = object.meta().uid.clone();
@@ -542,7 +542,7 @@ impl<'a, K: Watched> State<'a, K> {
         if !self.listed {
             self.readiness.not_ready(explain(error));
         }
-        // Of the connection the log has told once for all kinds.
+        // A failed connection is logged once for all kinds.
         if self.failing || is_expired(error) || ConnectionFailed::is_cause_of(error) {
             debug!(%error, "watch failed");
         } else {

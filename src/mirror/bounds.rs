@@ -159,21 +159,18 @@ fn node_terms(affinity: &Affinity) -> impl Iterator<Item = &NodeSelectorTerm> {
 }
 
 fn terms(affinity: &Affinity) -> impl Iterator<Item = &PodAffinityTerm> {
-    let near = affinity.pod_affinity.iter().flat_map(|near| {
+    let near = affinity.pod_affinity.iter().map(|near| {
         let required = near.required_during_scheduling_ignored_during_execution.iter();
-        let preferred = near.preferred_during_scheduling_ignored_during_execution.iter();
-        required
-            .flatten()
-            .chain(preferred.flatten().map(|one| &one.pod_affinity_term))
+        (required, &near.preferred_during_scheduling_ignored_during_execution)
     });
-    let apart = affinity.pod_anti_affinity.iter().flat_map(|apart| {
+    let apart = affinity.pod_anti_affinity.iter().map(|apart| {
         let required = apart.required_during_scheduling_ignored_during_execution.iter();
-        let preferred = apart.preferred_during_scheduling_ignored_during_execution.iter();
-        required
-            .flatten()
-            .chain(preferred.flatten().map(|one| &one.pod_affinity_term))
+        (required, &apart.preferred_during_scheduling_ignored_during_execution)
     });
-    near.chain(apart)
+    near.chain(apart).flat_map(|(required, preferred)| {
+        let preferred = preferred.iter().flatten();
+        required.flatten().chain(preferred.map(|one| &one.pod_affinity_term))
+    })
 }
 
 fn of_term(term: &PodAffinityTerm) -> Option<ExceededLimit> {
@@ -458,23 +455,25 @@ fn cut_affinity(affinity: &mut Affinity) {
     terms_mut(affinity).for_each(cut_term);
 }
 
-/// The same as [`terms`], to be changed.
+/// [`terms`] with mutable references.
 fn terms_mut(affinity: &mut Affinity) -> impl Iterator<Item = &mut PodAffinityTerm> {
-    let near = affinity.pod_affinity.iter_mut().flat_map(|near| {
+    let near = affinity.pod_affinity.iter_mut().map(|near| {
         let required = near.required_during_scheduling_ignored_during_execution.iter_mut();
-        let preferred = near.preferred_during_scheduling_ignored_during_execution.iter_mut();
-        required
-            .flatten()
-            .chain(preferred.flatten().map(|one| &mut one.pod_affinity_term))
+        (required, &mut near.preferred_during_scheduling_ignored_during_execution)
     });
-    let apart = affinity.pod_anti_affinity.iter_mut().flat_map(|apart| {
+    let apart = affinity.pod_anti_affinity.iter_mut().map(|apart| {
         let required = apart.required_during_scheduling_ignored_during_execution.iter_mut();
-        let preferred = apart.preferred_during_scheduling_ignored_during_execution.iter_mut();
+        (
+            required,
+            &mut apart.preferred_during_scheduling_ignored_during_execution,
+        )
+    });
+    near.chain(apart).flat_map(|(required, preferred)| {
+        let preferred = preferred.iter_mut().flatten();
         required
             .flatten()
-            .chain(preferred.flatten().map(|one| &mut one.pod_affinity_term))
-    });
-    near.chain(apart)
+            .chain(preferred.map(|one| &mut one.pod_affinity_term))
+    })
 }
 
 fn cut_term(term: &mut PodAffinityTerm) {
@@ -541,16 +540,10 @@ fn cut_texts(spec: &mut PodGroupSpec) {
     }
 }
 
-/// Keeps some bytes more than the limit: whole characters.
+/// Keeps more than the limit, up to the next character.
 fn cut_text(text: &mut String) {
-    let mut end = limits::POD_GROUP_TEXT_BYTES + 1;
-    if text.len() > end {
-        while !text.is_char_boundary(end) {
-            end += 1;
-        }
-        text.truncate(end);
-        text.shrink_to_fit();
-    }
+    text.truncate(text.ceil_char_boundary(limits::POD_GROUP_TEXT_BYTES + 1));
+    text.shrink_to_fit();
 }
 
 /// Keeps one more than the limit.

@@ -40,8 +40,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit on owners listed in a message.
 const LISTED_MAX: usize = 8;
 /// Bytes of the longest name that an object can have.
-const NAME_BYTES: usize = 253;
-/// Characters of a longer one that a message shows.
+const NAME_BYTES: usize = limits::OWNER_NAME_BYTES - 1;
+/// Characters of a longer name that a message shows.
 const NAME_SHOWN: usize = 64;
 /// The namespace under which cluster-wide reads are counted.
 const EVERYBODY: &str = "";
@@ -130,7 +130,7 @@ impl Named {
         Self::new(namespace, &owner.owner_reference())
     }
 
-    /// Whether an object can have these names. Others are not looked up, and take no memory.
+    /// Whether an object can have these names. Other references are not looked up, and have no entry in the cache.
     fn check(&self) -> Result<(), String> {
         check_names(&self.object)?;
         let valid = self.uid.len() <= NAME_BYTES;
@@ -551,7 +551,7 @@ fn shown(name: &str) -> String {
     start + "…"
 }
 
-/// What the API server says, in its words alone.
+/// The message of an error, without the rest of the status that the API server answered with.
 fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

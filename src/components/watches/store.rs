@@ -309,10 +309,13 @@ impl<K: Watched> Store<K> {
         all.map(|(key, stored)| make(key, stored)).collect()
     }
 
-    /// Notes another resource version of an object that is the same otherwise, and true; false if it is another, or new. Only objects of compact kinds
-    /// are compared.
-    pub(super) fn renew(&self, key: &Key, object: &mut K) -> bool {
-        let Some(json) = K::COMPACT.then(|| Compact::json(object)).flatten() else {
+    /// Updates the resource version of a stored object that is equal otherwise; false if it differs or is new. Only objects of compact kinds are
+    /// compared.
+    pub(super) fn update_version(&self, key: &Key, object: &mut K) -> bool {
+        if !K::COMPACT || !self.contains(&key.namespace, &key.name) {
+            return false;
+        }
+        let Some(json) = Compact::json(object) else {
             return false;
         };
         let mut objects = self.write();
