@@ -341,7 +341,7 @@ impl Running {
 
     /// Whether the operator has ended.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.supervised.is_finished()
     }
 

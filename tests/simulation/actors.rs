@@ -14,8 +14,8 @@ use unikai::devcluster::apiserver::in_process::InProcess;
 
 use crate::invariants::PodSeen;
 use crate::network::Link;
-use crate::plan::{Lie, NODES, PARENT, QUEUES, Step, TEAMS};
-use crate::run::{self, Stage};
+use crate::plan::{ForgedField, NODES, PARENT, QUEUES, Step, TEAMS};
+use crate::run::{self, Simulation};
 use crate::story::Story;
 
 /// Who acts.
@@ -77,42 +77,42 @@ impl Actors {
     }
 
     /// Carries a step out.
-    pub async fn act(stage: &mut Stage, step: &Step) {
+    pub async fn act(simulation: &mut Simulation, step: &Step) {
         match step {
-            Step::Kill(at) => stage.kill(*at),
-            Step::ShutDown(at) => stage.shut_down(*at),
-            Step::Start(at) => stage.start_at(*at).await,
-            Step::DieAt { replica, write, fatal } => stage.replicas[*replica].link.die_at(*write, *fatal),
-            Step::Trouble {
+            Step::Kill(at) => simulation.kill(*at),
+            Step::ShutDown(at) => simulation.shut_down(*at),
+            Step::Start(at) => simulation.start_at(*at).await,
+            Step::CrashAt {
                 replica,
-                trouble,
-                lasts,
-            } => {
-                stage.replicas[*replica].link.trouble(trouble.clone(), *lasts);
+                write,
+                crash_point,
+            } => simulation.replicas[*replica].link.crash_at(*write, *crash_point),
+            Step::LinkFault { replica, fault, lasts } => {
+                simulation.replicas[*replica].link.fault(fault.clone(), *lasts);
             }
-            Step::DropWatches(at) => stage.replicas[*at].link.drop_watches(),
-            Step::Compact => stage.server.faults().compact(),
-            Step::Expire => stage.server.faults().expire_watches(None),
+            Step::DropWatches(at) => simulation.replicas[*at].link.drop_watches(),
+            Step::Compact => simulation.server.faults().compact(),
+            Step::Expire => simulation.server.faults().expire_watches(None),
             Step::NodeGone(at) => {
-                stage.nodes_changed.set(true);
-                let _ = stage.world.remove_node(NODES[*at].0).await;
+                simulation.nodes_changed.set(true);
+                let _ = simulation.world.remove_node(NODES[*at].0).await;
             }
             Step::NodeBack(at) => {
-                stage.nodes_changed.set(true);
+                simulation.nodes_changed.set(true);
                 let (name, gpus) = NODES[*at];
-                let _ = stage.world.add_node(run::node(name, gpus)).await;
+                let _ = simulation.world.add_node(run::node(name, gpus)).await;
             }
             Step::KubeletStops(at) => {
-                stage.nodes_changed.set(true);
-                let _ = stage.world.stop_kubelet(NODES[*at].0).await;
+                simulation.nodes_changed.set(true);
+                let _ = simulation.world.stop_kubelet(NODES[*at].0).await;
             }
             Step::Wait => {}
             Step::Pod { .. } | Step::Share { .. } | Step::Job { .. } | Step::Gang { .. } | Step::Grow(_) => {
-                stage.actors().create(stage, step).await;
+                simulation.actors().create(simulation, step).await;
             }
             Step::DeletePod(_) | Step::DeleteGroup(_) | Step::Forge { .. } => {
-                stage.look(crate::invariants::ALWAYS);
-                stage.actors().change(stage, step).await;
+                simulation.check(crate::invariants::ALWAYS);
+                simulation.actors().change(simulation, step).await;
             }
             Step::Limit { .. }
             | Step::QueueGone(_)
@@ -121,12 +121,12 @@ impl Actors {
             | Step::Uncordon(_)
             | Step::Drain(_)
             | Step::LabelNode(_)
-            | Step::LoseGpus(_) => stage.actors().administrate(stage, step).await,
+            | Step::LoseGpus(_) => simulation.actors().administrate(simulation, step).await,
         }
     }
 
     /// A tenant creates something.
-    async fn create(&self, stage: &Stage, step: &Step) {
+    async fn create(&self, simulation: &Simulation, step: &Step) {
         match step {
             Step::Pod {
                 team,
@@ -188,7 +188,7 @@ impl Actors {
                 }
             }
             Step::Grow(which) => {
-                let groups = stage.server.objects("scheduling.run.ai", "podgroups");
+                let groups = simulation.server.objects("scheduling.run.ai", "podgroups");
                 let own: Vec<_> = groups.iter().filter(|group| is_gang(group)).collect();
                 if let Some(group) = pick(&own, *which) {
                     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -203,8 +203,8 @@ impl Actors {
     }
 
     /// A tenant changes or deletes something.
-    async fn change(&self, stage: &Stage, step: &Step) {
-        let state = stage.state();
+    async fn change(&self, simulation: &Simulation, step: &Step) {
+        let state = simulation.state();
         let mut own: Vec<&PodSeen> = state
             .pods
             .values()
@@ -221,8 +221,8 @@ impl Actors {
                 }
             }
             Step::DeleteGroup(which) => {
-                let jobs = stage.server.objects("batch", "jobs");
-                let groups = stage.server.objects("scheduling.run.ai", "podgroups");
+                let jobs = simulation.server.objects("batch", "jobs");
+                let groups = simulation.server.objects("scheduling.run.ai", "podgroups");
                 let gangs = groups.iter().filter(|group| is_gang(group));
                 let all: Vec<_> = jobs.iter().chain(gangs).collect();
                 let Some(picked) = pick(&all, *which) else { return };
@@ -238,26 +238,28 @@ impl Actors {
                         .await;
                 }
             }
-            Step::Forge { pod, lie } => {
+            Step::Forge { pod, field } => {
                 let Some(victim) = pick(&own, *pod) else { return };
                 let other = pick(&own, pod.wrapping_mul(7).wrapping_add(3));
-                let patch = match lie {
-                    Lie::Queue => json!({"metadata": {"labels": {"kai.scheduler/queue": QUEUES[pod % QUEUES.len()]}}}),
-                    Lie::PodGroup => {
+                let patch = match field {
+                    ForgedField::Queue => {
+                        json!({"metadata": {"labels": {"kai.scheduler/queue": QUEUES[pod % QUEUES.len()]}}})
+                    }
+                    ForgedField::PodGroup => {
                         let group = other.map_or("nosuch", |other| other.group.as_str());
                         json!({"metadata": {"annotations": {"pod-group-name": group}}})
                     }
-                    Lie::Fraction => json!({"metadata": {"annotations": {"gpu-fraction": "0.1"}}}),
-                    Lie::GpuGroup => {
+                    ForgedField::Fraction => json!({"metadata": {"annotations": {"gpu-fraction": "0.1"}}}),
+                    ForgedField::GpuGroup => {
                         let group = own
                             .iter()
                             .find_map(|pod| pod.groups.first())
                             .map_or("nosuch", String::as_str);
                         json!({"metadata": {"labels": {"runai-gpu-group": group}}})
                     }
-                    Lie::Owner => json!({"metadata": {"ownerReferences": [{
+                    ForgedField::Owner => json!({"metadata": {"ownerReferences": [{
                         "apiVersion": "batch/v1", "kind": "Job", "name": "nosuch", "uid": "0d9d1fc5-1111-4222-8333-444455556666", "controller": true}]}}),
-                    Lie::SubGroup => json!({"metadata": {"labels": {"kai.scheduler/subgroup-name": "nosuch"}}}),
+                    ForgedField::SubGroup => json!({"metadata": {"labels": {"kai.scheduler/subgroup-name": "nosuch"}}}),
                 };
                 let api = self.pods(&victim.namespace);
                 let _ = api
@@ -269,7 +271,7 @@ impl Actors {
     }
 
     /// An administrator does something.
-    async fn administrate(&self, stage: &Stage, step: &Step) {
+    async fn administrate(&self, simulation: &Simulation, step: &Step) {
         let merge = PatchParams::default();
         match step {
             Step::Limit { queue, limit, quota } => {
@@ -288,7 +290,7 @@ impl Actors {
             Step::Drain(at) => {
                 let node = NODES[*at].0;
                 self.cordon(node, true).await;
-                let state = stage.state();
+                let state = simulation.state();
                 for pod in state
                     .pods
                     .values()
@@ -305,7 +307,7 @@ impl Actors {
             Step::LoseGpus(at) => {
                 let (name, gpus) = NODES[*at];
                 if gpus > 0 {
-                    stage.nodes_changed.set(true);
+                    simulation.nodes_changed.set(true);
                     let left = (gpus / 2).to_string();
                     let patch = json!({"status": {"allocatable": {"nvidia.com/gpu": left}}});
                     let _ = self.nodes().patch_status(name, &merge, &Patch::Merge(patch)).await;
@@ -331,30 +333,30 @@ impl Actors {
     }
 
     /// Administrators bring nodes and queues back.
-    pub async fn put_in_order(stage: &Stage) {
-        let actors = stage.actors();
+    pub async fn put_in_order(simulation: &Simulation) {
+        let actors = simulation.actors();
         for (name, parent) in run::queues() {
             let _ = create(&actors.admin, queue(name, parent, -1, 0)).await;
             actors.limit(name, -1, 0).await;
         }
         for (name, gpus) in NODES {
-            let _ = stage.world.add_node(run::node(name, *gpus)).await;
+            let _ = simulation.world.add_node(run::node(name, *gpus)).await;
             actors.cordon(name, false).await;
         }
     }
 
     /// Tenants delete everything.
-    pub async fn delete_all(stage: &Stage) {
-        let actors = stage.actors();
-        for job in stage.server.objects("batch", "jobs") {
+    pub async fn delete_all(simulation: &Simulation) {
+        let actors = simulation.actors();
+        for job in simulation.server.objects("batch", "jobs") {
             delete(&actors.tenant, &job).await;
         }
-        for group in stage.server.objects("scheduling.run.ai", "podgroups") {
+        for group in simulation.server.objects("scheduling.run.ai", "podgroups") {
             if is_gang(&group) {
                 delete(&actors.tenant, &group).await;
             }
         }
-        for pod in stage.server.objects("", "pods") {
+        for pod in simulation.server.objects("", "pods") {
             let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
             if TEAMS.contains(&namespace) {
                 delete(&actors.tenant, &pod).await;

@@ -31,7 +31,7 @@ impl<S: Subscriber> Layer<S> for Errors {
         event.record(&mut text);
         self.0.log(&format!("{level} {} {}", event.metadata().target(), text.0));
         if level == Level::ERROR {
-            self.0.breach("E-1", format!("ERROR: {}", text.0));
+            self.0.violation("E-1", format!("ERROR: {}", text.0));
         }
     }
 }

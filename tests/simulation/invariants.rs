@@ -10,12 +10,12 @@ use crate::plan::PARENT;
 /// A rule.
 pub struct Rule {
     pub id: &'static str,
-    pub says: &'static str,
+    pub sentence: &'static str,
     /// What is wrong, if it is broken.
     pub broken: fn(&View<'_>) -> Option<String>,
 }
 
-/// What rules look at.
+/// The input of a rule.
 pub struct View<'a> {
     pub now: &'a State,
     pub before: &'a History,
@@ -25,61 +25,61 @@ pub struct View<'a> {
 pub const ALWAYS: &[Rule] = &[
     Rule {
         id: "B-1",
-        says: "a pod that is bound stays on its node",
+        sentence: "a pod that is bound stays on its node",
         broken: bound_once,
     },
     Rule {
         id: "N-1",
-        says: "no node is given more than it has",
+        sentence: "no node is given more than its resources",
         broken: node_overfull,
     },
     Rule {
         id: "G-1",
-        says: "a GPU group has one device",
+        sentence: "a GPU group has one device",
         broken: group_with_devices,
     },
     Rule {
         id: "G-2",
-        says: "a device belongs to one GPU group",
+        sentence: "a device belongs to one GPU group",
         broken: device_of_groups,
     },
     Rule {
         id: "G-3",
-        says: "what is given of a device is at most all of it",
+        sentence: "the portions of a device add up to at most 1",
         broken: portions,
     },
     Rule {
         id: "G-4",
-        says: "whoever is bound to a shared GPU is recorded on its reservation pod",
+        sentence: "each pod that is bound to a shared GPU is recorded on its reservation pod",
         broken: recorded,
     },
     Rule {
         id: "Q-1",
-        says: "what is bound in a queue stays within its limit",
+        sentence: "the pods of a queue stay within its limit",
         broken: over_limit,
     },
     Rule {
         id: "K-1",
-        says: "no gang stays bound in part",
+        sentence: "no gang stays bound below its minimum",
         broken: partial_gang,
     },
 ];
 
-/// Rules that hold once faults are over and there was time.
+/// Rules that hold some time after the last fault.
 pub const AT_REST: &[Rule] = &[
     Rule {
         id: "A-1",
-        says: "what fits runs",
+        sentence: "each pod that fits runs",
         broken: fits_but_waits,
     },
     Rule {
         id: "A-2",
-        says: "what does not run says why",
+        sentence: "each pod that does not run has a reason in its condition",
         broken: silent,
     },
     Rule {
         id: "A-4",
-        says: "the status of a queue shows what its pods hold",
+        sentence: "the status of a queue shows what its pods hold",
         broken: wrong_status,
     },
 ];
@@ -87,34 +87,34 @@ pub const AT_REST: &[Rule] = &[
 /// Rules that hold when all workloads are gone.
 pub const EMPTY: &[Rule] = &[Rule {
     id: "A-3",
-    says: "nothing is left over",
+    sentence: "nothing is left over",
     broken: left_over,
 }];
 
 /// The rules that are not predicates over states.
 pub const ELSEWHERE: &[(&str, &str)] = &[
     ("L-1", "only the holder of the Lease writes"),
-    ("W-1", "no kubelet refuses a pod for want of a GPU"),
+    ("W-1", "no kubelet refuses a pod because it lacks a GPU"),
     ("E-1", "no replica ends by itself, and none logs an ERROR"),
 ];
 
-/// What a rule says.
+/// The sentence of a rule.
 pub fn sentence(id: &str) -> &'static str {
     let predicates = ALWAYS.iter().chain(AT_REST).chain(EMPTY);
     let all = predicates
-        .map(|rule| (rule.id, rule.says))
+        .map(|rule| (rule.id, rule.sentence))
         .chain(ELSEWHERE.iter().copied());
     all.into_iter()
         .find(|(known, _)| *known == id)
-        .map_or("", |(_, says)| says)
+        .map_or("", |(_, sentence)| sentence)
 }
 
-/// How long a limit or a node's size may be unknown to whoever decides, in ms.
+/// How long the scheduler may not know a new limit of a queue or size of a node, in ms.
 const LATE: u64 = 30_000;
-/// How long a gang may be bound in part: its grace, and the time to evict it.
+/// How long a gang may be below its minimum, in ms: its grace period, and the time to evict it.
 const PARTIAL: u64 = 180_000;
 
-/// A pod as far as rules look at it.
+/// The fields of a pod that rules use.
 #[derive(Clone, Debug, Default)]
 pub struct PodSeen {
     pub namespace: String,
@@ -136,8 +136,8 @@ pub struct PodSeen {
     /// Of a reservation pod: its users.
     pub users: BTreeSet<String>,
     pub device: Option<String>,
-    /// Whether it says why it waits.
-    pub says_why: Option<String>,
+    /// The message of its condition `PodScheduled=False`.
+    pub waiting_message: Option<String>,
     pub non_preemptible: bool,
 }
 
@@ -191,14 +191,14 @@ pub struct State {
     pub config_maps: Vec<String>,
 }
 
-/// What was before.
+/// Facts about earlier states.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Each pod when it was first seen bound.
+    /// Each bound pod, as it was when first seen bound.
     pub bound: BTreeMap<String, PodSeen>,
-    /// Pods that were first seen bound in this look.
+    /// Pods first seen bound in the latest state.
     pub new: BTreeSet<String>,
-    /// The sizes of nodes, with the time until when they were so.
+    /// The resources of nodes, with the time until which they were valid.
     nodes: BTreeMap<String, Vec<(u64, NodeSeen)>>,
     limits: BTreeMap<String, Vec<(u64, QueueSeen)>>,
     /// Since when gangs are bound in part.
@@ -206,7 +206,7 @@ pub struct History {
 }
 
 impl History {
-    /// Takes a state in, before rules look at it.
+    /// Records a state, before the rules are evaluated on it.
     pub fn take(&mut self, now: &State) {
         self.new.clear();
         for (uid, pod) in &now.pods {
@@ -268,17 +268,10 @@ fn bound_once(view: &View<'_>) -> Option<String> {
 }
 
 fn node_overfull(view: &View<'_>) -> Option<String> {
-    let touched: BTreeSet<_> = view
-        .before
-        .new
-        .iter()
-        .filter_map(|uid| view.before.bound.get(uid))
-        .collect::<Vec<_>>()
-        .into_iter()
-        .map(|pod| pod.node.clone())
-        .collect();
+    let new = view.before.new.iter().filter_map(|uid| view.before.bound.get(uid));
+    let touched: BTreeSet<&str> = new.map(|pod| &*pod.node).collect();
     touched.into_iter().find_map(|node| {
-        let sizes = view.before.nodes.get(&node)?;
+        let sizes = view.before.nodes.get(node)?;
         let most = |of: fn(&NodeSeen) -> i64| sizes.iter().map(|(_, size)| of(size)).max().unwrap_or(0);
         let on: Vec<_> = view
             .before
@@ -286,7 +279,7 @@ fn node_overfull(view: &View<'_>) -> Option<String> {
             .filter(|(pod, _)| pod.node == node)
             .collect();
         let sum = |of: fn(&PodSeen) -> i64| on.iter().map(|(pod, _)| of(pod)).sum::<i64>();
-        // A node that has lost something goes on with what it had given before.
+        // Pods that were there before stay on a node that has lost resources.
         let new = || {
             on.iter()
                 .map(|(pod, _)| pod)
@@ -322,25 +315,22 @@ fn held<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a str, &'a str, &'a s
         .filter_map(|pod| Some((&*pod.node, pod.groups.first()?.as_str(), pod.device.as_deref()?)))
 }
 
-fn group_with_devices(view: &View<'_>) -> Option<String> {
-    let mut devices: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
-    for (node, group, device) in held(view) {
-        devices.entry((node, group)).or_default().insert(device);
+/// The first key with several values.
+fn with_several<K: Ord, V: Ord>(pairs: impl Iterator<Item = (K, V)>) -> Option<(K, BTreeSet<V>)> {
+    let mut values: BTreeMap<K, BTreeSet<V>> = BTreeMap::new();
+    for (key, value) in pairs {
+        values.entry(key).or_default().insert(value);
     }
-    devices
-        .into_iter()
-        .find(|(_, devices)| devices.len() > 1)
+    values.into_iter().find(|(_, values)| values.len() > 1)
+}
+
+fn group_with_devices(view: &View<'_>) -> Option<String> {
+    with_several(held(view).map(|(node, group, device)| ((node, group), device)))
         .map(|((node, group), devices)| format!("group {group} on {node} has {devices:?}"))
 }
 
 fn device_of_groups(view: &View<'_>) -> Option<String> {
-    let mut groups: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
-    for (node, group, device) in held(view) {
-        groups.entry((node, device)).or_default().insert(group);
-    }
-    groups
-        .into_iter()
-        .find(|(_, groups)| groups.len() > 1)
+    with_several(held(view).map(|(node, group, device)| ((node, device), group)))
         .map(|((node, device), groups)| format!("device {device} on {node} is of {groups:?}"))
 }
 
@@ -420,7 +410,7 @@ fn partial_gang(view: &View<'_>) -> Option<String> {
     old.map(|((namespace, name), since)| format!("{namespace}/{name} is bound in part since {since} ms"))
 }
 
-/// Of what waits alone, outside gangs, what plainly has room.
+/// A waiting pod outside gangs for which some node has room.
 fn fits_but_waits(view: &View<'_>) -> Option<String> {
     let now = view.now;
     let free = |name: &str, node: &NodeSeen| {
@@ -459,7 +449,13 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
                 let (free_gpus, cpu, pods) = free(name, node);
                 free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1
             });
-            room.map(|(node, _)| format!("{} waits ({:?}), and {node} has room", pod.full_name(), pod.says_why))
+            room.map(|(node, _)| {
+                format!(
+                    "{} waits ({:?}), and {node} has room",
+                    pod.full_name(),
+                    pod.waiting_message
+                )
+            })
         })
 }
 
@@ -469,7 +465,7 @@ fn silent(view: &View<'_>) -> Option<String> {
         .pods
         .values()
         .filter(|pod| pod.ours && pod.node.is_empty() && !pod.finished && !pod.deleting);
-    let mut silent = waiting.filter(|pod| pod.says_why.is_none());
+    let mut silent = waiting.filter(|pod| pod.waiting_message.is_none());
     silent
         .next()
         .map(|pod| format!("{} waits and does not say why", pod.full_name()))
@@ -568,7 +564,7 @@ pub fn pod(stored: &Value) -> PodSeen {
         queue: text(&meta["labels"]["kai.scheduler/queue"]),
         users: users.collect(),
         device: annotation("run.ai/reserve_for_gpu_index").map(str::to_owned),
-        says_why: said.map(|condition| text(&condition["message"])),
+        waiting_message: said.map(|condition| text(&condition["message"])),
         non_preemptible: matches!(
             meta["labels"]["priorityClassName"].as_str(),
             Some("build" | "inference")

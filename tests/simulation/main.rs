@@ -1,5 +1,5 @@
 //! The whole world in one process: API server, nodes, several replicas of the operator, tenants and administrators, on virtual time and under
-//! faults. One seed is one run. `docs/simulation.md` says how to read what it prints.
+//! faults. One seed is one run. `docs/simulation.md` explains the output.
 
 mod actors;
 mod errors;
@@ -25,7 +25,7 @@ struct Args {
     /// How many seeds
     #[arg(long, default_value_t = 3)]
     seeds: u64,
-    /// The first of them; `fresh` takes one that nobody has seen. Without it they begin at 1, and wrong networks are tried, too
+    /// The first seed; `fresh` draws one. Without it seeds begin at 1, and the canaries run, too
     #[arg(long, default_value = "")]
     from: String,
     /// Steps of each
@@ -40,16 +40,16 @@ struct Args {
     /// Write the whole story of a run into this file
     #[arg(long)]
     story: Option<String>,
-    /// Leave failing runs as they are
+    /// Do not shrink failing runs
     #[arg(long)]
     no_shrink: bool,
-    /// Begin no seed after so many seconds
+    /// Start no further seed after so many seconds
     #[arg(long, default_value_t = u64::MAX)]
     seconds: u64,
     /// Go on after a failure
     #[arg(long)]
     go_on: bool,
-    /// What the test harness of cargo is told is of no concern here
+    /// Filters for the test harness of cargo, which are ignored
     #[arg(hide = true)]
     _filter: Vec<String>,
 }
@@ -82,10 +82,10 @@ fn main() -> ExitCode {
                     if late || seed >= first + args.seeds || (failed.load(Ordering::Relaxed) && !args.go_on) {
                         return;
                     }
-                    let (good, told) = one(seed, &args);
-                    requests.fetch_add(told, Ordering::Relaxed);
+                    let (passed, sent) = one(seed, &args);
+                    requests.fetch_add(sent, Ordering::Relaxed);
                     steps.fetch_add(args.steps as u64, Ordering::Relaxed);
-                    if !good {
+                    if !passed {
                         failed.store(true, Ordering::Relaxed);
                     }
                 }
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs a seed; whether all is well, and how many requests were sent.
+/// Runs a seed; returns whether it passed, and the number of requests.
 fn one(seed: u64, args: &Args) -> (bool, u64) {
     let steps = plan::draw(seed, args.steps);
     let how = How {
@@ -144,7 +144,7 @@ fn one(seed: u64, args: &Args) -> (bool, u64) {
         }
     }
     let Outcome {
-        breach: Some(breach),
+        violation: Some(violation),
         last,
         requests,
         ..
@@ -152,10 +152,13 @@ fn one(seed: u64, args: &Args) -> (bool, u64) {
     else {
         return (!differ, outcome.requests);
     };
-    let says = invariants::sentence(breach.rule);
-    println!("seed {seed} breaks {} ({says}): {}\n{last}", breach.rule, breach.what);
+    let sentence = invariants::sentence(violation.rule);
+    println!(
+        "seed {seed} breaks {} ({sentence}): {}\n{last}",
+        violation.rule, violation.what
+    );
     if !args.no_shrink {
-        let (steps, last) = shrink::shrink(seed, &steps, &breach, &how);
+        let (steps, last) = shrink::shrink(seed, &steps, &violation, &how);
         println!("the same with {} steps:\n{last}", steps.len());
         for timed in &steps {
             println!("  {:?}, then {:?}", timed.step, timed.then);
@@ -168,9 +171,9 @@ fn one(seed: u64, args: &Args) -> (bool, u64) {
     (false, requests)
 }
 
-/// Wrong networks must be found.
+/// Each canary must violate its rule.
 fn canaries() -> bool {
-    // Whether the kubelet refuses the pod first or the rule is looked at first is the same to us.
+    // The kubelet may refuse the pod before the rule is evaluated.
     [(Canary::OneNode, &["N-1", "W-1"][..]), (Canary::TooLate, &["L-1"][..])]
         .into_iter()
         .all(|(canary, rules)| {
@@ -178,9 +181,9 @@ fn canaries() -> bool {
                 canary: Some(canary),
                 story: None,
             };
-            match run::run(0, &plan::for_canaries(), &how).breach {
-                Some(breach) if rules.contains(&breach.rule) => {
-                    println!("the canary {canary:?} breaks {}, as it should", breach.rule);
+            match run::run(0, &plan::for_canaries(), &how).violation {
+                Some(violation) if rules.contains(&violation.rule) => {
+                    println!("the canary {canary:?} breaks {}, as it should", violation.rule);
                     true
                 }
                 other => {

@@ -22,32 +22,32 @@ use crate::story::Story;
 /// How late a request may arrive.
 const LATEST: Duration = Duration::from_secs(3);
 
-/// How late those of a canary arrive.
+/// How late Bindings of the canary arrive.
 const TOO_LATE: Duration = Duration::from_secs(40);
 
-/// What a link does to requests.
+/// A fault of a link.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Trouble {
+pub enum LinkFault {
     /// Nothing arrives and nothing comes back; of one resource, or of all.
     Cut(Option<&'static str>),
-    /// Each request meets one of the misfortunes with this probability, in percent.
+    /// Each request has a request fault with this probability, in percent.
     Chance(u8),
     /// Watches of one resource show nothing new; of all with `None`.
     Stale(Option<&'static str>),
 }
 
-/// The end of a replica at one of its writes.
+/// Where a replica crashes, relative to one of its writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fatal {
+pub enum CrashPoint {
     /// The write does not arrive.
     Before,
     /// It takes effect, and the answer does not come back.
     After,
 }
 
-/// What happens to one request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Misfortune {
+enum RequestFault {
     LateThere,
     LateBack,
     NeverThere,
@@ -57,12 +57,12 @@ enum Misfortune {
     FailedAfter(u16),
 }
 
-/// A wrong network, to see that the rules find what it does.
+/// A deliberate error, to see that the rules find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canary {
     /// Bindings go to one node, whatever they say.
     OneNode,
-    /// Bindings arrive when the Lease has long run out.
+    /// Bindings arrive long after the Lease has expired.
     TooLate,
 }
 
@@ -82,9 +82,9 @@ pub struct Link {
 
 struct State {
     random: fastrand::Rng,
-    troubles: Vec<(Instant, Trouble)>,
-    fatal: Option<(u32, Fatal)>,
-    dead: bool,
+    faults: Vec<(Instant, LinkFault)>,
+    crash_point: Option<(u32, CrashPoint)>,
+    crashed: bool,
 }
 
 impl Link {
@@ -99,9 +99,9 @@ impl Link {
         Self {
             state: Arc::new(Mutex::new(State {
                 random: fastrand::Rng::with_seed(seed),
-                troubles: Vec::new(),
-                fatal: None,
-                dead: false,
+                faults: Vec::new(),
+                crash_point: None,
+                crashed: false,
             })),
             drops: Arc::default(),
             changed: Arc::default(),
@@ -113,17 +113,17 @@ impl Link {
         }
     }
 
-    /// Begins a trouble that lasts so long.
-    pub fn trouble(&self, trouble: Trouble, lasts: Duration) {
-        self.state().troubles.push((Instant::now() + lasts, trouble));
+    /// Begins a fault that lasts so long.
+    pub fn fault(&self, fault: LinkFault, lasts: Duration) {
+        self.state().faults.push((Instant::now() + lasts, fault));
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// Ends all troubles.
-    pub fn heal(&self) {
+    /// Ends all faults.
+    pub fn end_faults(&self) {
         let mut state = self.state();
-        state.troubles.clear();
-        state.fatal = None;
+        state.faults.clear();
+        state.crash_point = None;
         drop(state);
         self.changed.send_modify(|changes| *changes += 1);
     }
@@ -133,18 +133,18 @@ impl Link {
         self.drops.send_modify(|drops| *drops += 1);
     }
 
-    /// Has the replica die at one of its next writes.
-    pub fn die_at(&self, write: u32, fatal: Fatal) {
-        self.state().fatal = Some((write, fatal));
+    /// Makes the replica crash at one of its next writes.
+    pub fn crash_at(&self, write: u32, crash_point: CrashPoint) {
+        self.state().crash_point = Some((write, crash_point));
     }
 
-    /// The replica is gone: nothing that it sends from now on arrives.
-    pub fn die(&self) {
-        self.state().dead = true;
+    /// The replica crashes: nothing that it sends from now on arrives.
+    pub fn crash(&self) {
+        self.state().crashed = true;
     }
 
-    pub fn is_dead(&self) -> bool {
-        self.state().dead
+    pub fn has_crashed(&self) -> bool {
+        self.state().crashed
     }
 
     /// The API server through this link.
@@ -154,7 +154,7 @@ impl Link {
         BoxCloneSyncService::new(service)
     }
 
-    /// The same for those whose network is perfect, and whose writes no rule concerns.
+    /// The same without faults and without the rule about writes, for clients other than replicas.
     pub fn unwatched(&self) -> Service {
         let link = self.clone();
         let service = tower::service_fn(move |request| {
@@ -162,7 +162,7 @@ impl Link {
             async move {
                 let call = Call::of(request).await?;
                 let answer = link.service.clone().oneshot(call.request()).await?;
-                link.story.tell(&link.name, &call.line(), answer.status().as_str());
+                link.story.request(&link.name, &call.line(), answer.status().as_str());
                 Ok(answer)
             }
         });
@@ -177,35 +177,36 @@ impl Link {
         let call = Call::of(request).await?;
         let mutating = !matches!(call.method, Method::GET | Method::HEAD);
         let resource = resource_of(&call.path).to_owned();
-        let (misfortune, delays, fatal) = self.draw(mutating, &resource);
-        if self.state().dead || self.is_cut(&resource) {
-            self.story.tell(&self.name, &call.line(), "lost");
+        let (request_fault, delays, crash_point) = self.draw(mutating, &resource);
+        if self.state().crashed || self.is_cut(&resource) {
+            self.story.request(&self.name, &call.line(), "lost");
             return std::future::pending().await;
         }
-        match fatal {
-            Some(Fatal::Before) => {
-                self.story.tell(&self.name, &call.line(), "the replica dies before");
-                self.die();
+        match crash_point {
+            Some(CrashPoint::Before) => {
+                self.story
+                    .request(&self.name, &call.line(), "the replica crashes before");
+                self.crash();
                 return std::future::pending().await;
             }
-            Some(Fatal::After) => {
-                self.die();
-                let _ = self.arrive(&call, "and the replica dies").await;
+            Some(CrashPoint::After) => {
+                self.crash();
+                let _ = self.arrive(&call, "and the replica crashes").await;
                 return std::future::pending().await;
             }
             None => {}
         }
-        if misfortune == Some(Misfortune::NeverThere) {
-            self.story.tell(&self.name, &call.line(), "lost");
+        if request_fault == Some(RequestFault::NeverThere) {
+            self.story.request(&self.name, &call.line(), "lost");
             return std::future::pending().await;
         }
-        if let Some(Misfortune::Refused(code)) = misfortune {
+        if let Some(RequestFault::Refused(code)) = request_fault {
             self.story
-                .tell(&self.name, &call.line(), &format!("refused with {code}"));
+                .request(&self.name, &call.line(), &format!("refused with {code}"));
             sleep(delays.1).await;
             return Ok(refusal(code));
         }
-        // What is on its way arrives, even if nobody waits for it any more.
+        // A request that was sent arrives, even if its sender no longer waits.
         let link = self.clone();
         let arrived = tokio::spawn(async move {
             sleep(delays.0).await;
@@ -213,7 +214,7 @@ impl Link {
                 sleep(TOO_LATE).await;
             }
             let answer = link.arrive(&call, "").await;
-            if misfortune == Some(Misfortune::Twice) && mutating {
+            if request_fault == Some(RequestFault::Twice) && mutating {
                 sleep(delays.1).await;
                 return link.arrive(&call, "again").await;
             }
@@ -221,61 +222,61 @@ impl Link {
         });
         let answer = arrived.await??;
         sleep(delays.1).await;
-        match misfortune {
-            Some(Misfortune::NeverBack) => std::future::pending().await,
-            Some(Misfortune::FailedAfter(code)) => Ok(refusal(code)),
+        match request_fault {
+            Some(RequestFault::NeverBack) => std::future::pending().await,
+            Some(RequestFault::FailedAfter(code)) => Ok(refusal(code)),
             _ if self.is_cut(&resource) => std::future::pending().await,
             _ => Ok(answer.map(|body| self.held_back(body, resource))),
         }
     }
 
-    /// What happens to a request, and the delays there and back.
-    fn draw(&self, mutating: bool, resource: &str) -> (Option<Misfortune>, (Duration, Duration), Option<Fatal>) {
+    /// Draws the fault of a request, the delays of request and response, and whether the replica crashes.
+    fn draw(&self, mutating: bool, resource: &str) -> (Option<RequestFault>, (Duration, Duration), Option<CrashPoint>) {
         let mut state = self.state();
         let now = Instant::now();
-        state.troubles.retain(|(until, _)| *until > now);
-        let fatal = match &mut state.fatal {
-            Some((left, fatal)) if mutating && resource != "leases" => {
-                let fatal = *fatal;
+        state.faults.retain(|(until, _)| *until > now);
+        let crash_point = match &mut state.crash_point {
+            Some((left, crash_point)) if mutating && resource != "leases" => {
+                let crash_point = *crash_point;
                 let strikes = *left == 0;
                 *left = left.saturating_sub(1);
-                strikes.then_some(fatal)
+                strikes.then_some(crash_point)
             }
             _ => None,
         };
-        let chance = state.troubles.iter().find_map(|(_, trouble)| match trouble {
-            Trouble::Chance(percent) => Some(*percent),
-            Trouble::Cut(_) | Trouble::Stale(_) => None,
+        let chance = state.faults.iter().find_map(|(_, fault)| match fault {
+            LinkFault::Chance(percent) => Some(*percent),
+            LinkFault::Cut(_) | LinkFault::Stale(_) => None,
         });
         let random = &mut state.random;
         let mut there = Duration::from_micros(random.u64(200..3_000));
         let mut back = Duration::from_micros(random.u64(200..3_000));
         let strikes = chance.is_some_and(|percent| random.u8(0..100) < percent);
-        let misfortune = strikes.then(|| match random.u8(0..12) {
-            0 | 1 => Misfortune::LateThere,
-            2 | 3 => Misfortune::LateBack,
-            4 => Misfortune::NeverThere,
-            5 => Misfortune::NeverBack,
-            6 => Misfortune::Twice,
-            7 => Misfortune::Refused(if mutating { 409 } else { 429 }),
-            8 => Misfortune::Refused(429),
-            9 => Misfortune::Refused(500),
-            10 => Misfortune::FailedAfter(504),
-            _ => Misfortune::FailedAfter(500),
+        let request_fault = strikes.then(|| match random.u8(0..12) {
+            0 | 1 => RequestFault::LateThere,
+            2 | 3 => RequestFault::LateBack,
+            4 => RequestFault::NeverThere,
+            5 => RequestFault::NeverBack,
+            6 => RequestFault::Twice,
+            7 => RequestFault::Refused(if mutating { 409 } else { 429 }),
+            8 => RequestFault::Refused(429),
+            9 => RequestFault::Refused(500),
+            10 => RequestFault::FailedAfter(504),
+            _ => RequestFault::FailedAfter(500),
         });
         let late = Duration::from_millis(random.u64(10..LATEST.as_millis() as u64));
-        match misfortune {
-            Some(Misfortune::LateThere) => there = late,
-            Some(Misfortune::LateBack) => back = late,
+        match request_fault {
+            Some(RequestFault::LateThere) => there = late,
+            Some(RequestFault::LateBack) => back = late,
             _ => {}
         }
-        (misfortune, (there, back), fatal)
+        (request_fault, (there, back), crash_point)
     }
 
     fn is_cut(&self, resource: &str) -> bool {
         let now = Instant::now();
-        self.state().troubles.iter().any(|(until, trouble)| {
-            *until > now && matches!(trouble, Trouble::Cut(of) if of.is_none_or(|of| of == resource))
+        self.state().faults.iter().any(|(until, fault)| {
+            *until > now && matches!(fault, LinkFault::Cut(of) if of.is_none_or(|of| of == resource))
         })
     }
 
@@ -283,10 +284,10 @@ impl Link {
     fn stale_until(&self, resource: &str) -> Option<Instant> {
         let now = Instant::now();
         let state = self.state();
-        let troubles = state.troubles.iter().filter(|(until, _)| *until > now);
-        let stale = troubles.filter(|(_, trouble)| match trouble {
-            Trouble::Cut(of) | Trouble::Stale(of) => of.is_none_or(|of| of == resource),
-            Trouble::Chance(_) => false,
+        let faults = state.faults.iter().filter(|(until, _)| *until > now);
+        let stale = faults.filter(|(_, fault)| match fault {
+            LinkFault::Cut(of) | LinkFault::Stale(of) => of.is_none_or(|of| of == resource),
+            LinkFault::Chance(_) => false,
         });
         stale.map(|(until, _)| *until).max()
     }
@@ -296,7 +297,7 @@ impl Link {
         self.look_at(call);
         let answer = self.service.clone().oneshot(self.wrong(call).request()).await;
         match &answer {
-            Ok(answer) => self.story.tell(
+            Ok(answer) => self.story.request(
                 &self.name,
                 &call.line(),
                 &format!(
@@ -305,12 +306,12 @@ impl Link {
                     if note.is_empty() { "" } else { " " }
                 ),
             ),
-            Err(error) => self.story.tell(&self.name, &call.line(), &error.to_string()),
+            Err(error) => self.story.request(&self.name, &call.line(), &error.to_string()),
         }
         answer
     }
 
-    /// What the canary makes of a request.
+    /// The request as the canary changes it.
     fn wrong(&self, call: &Call) -> Call {
         let mut call = call.clone();
         if self.canary == Some(Canary::OneNode)
@@ -329,7 +330,7 @@ impl Link {
         if reads || call.path.contains("reviews") {
             return;
         }
-        // The Lease is how a leader is made, and whoever comes first makes the first certificate.
+        // Leases elect the leader, and the first replica creates the certificate.
         if matches!(resource_of(&call.path), "leases" | "secrets") {
             return;
         }
@@ -343,7 +344,7 @@ impl Link {
             renewed.is_some_and(|renewed| unikai::clock::now() < renewed + jiff::SignedDuration::from_secs(lasts));
         if !(holds && valid) {
             let holder = spec.map(|spec| spec["holderIdentity"].to_string()).unwrap_or_default();
-            self.story.breach(
+            self.story.violation(
                 "L-1",
                 format!("{} writes {} while the Lease is {holder}'s", self.name, call.line()),
             );
@@ -361,7 +362,7 @@ impl Link {
             |(link, mut chunks, mut drops, mut changed, resource)| async move {
                 loop {
                     changed.borrow_and_update();
-                    if link.is_dead() {
+                    if link.has_crashed() {
                         std::future::pending::<()>().await;
                     }
                     if let Some(until) = link.stale_until(&resource) {
@@ -419,7 +420,7 @@ impl Call {
         request
     }
 
-    /// As the story tells it.
+    /// Its line in the story.
     fn line(&self) -> String {
         let watch = self.uri.query().is_some_and(|query| query.contains("watch=true"));
         let verb = if watch { "WATCH" } else { self.method.as_str() };

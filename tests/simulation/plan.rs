@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::network::{Fatal, Trouble};
+use crate::network::{CrashPoint, LinkFault};
 
 /// The leaf queues.
 pub const QUEUES: &[&str] = &["a", "b", "c"];
@@ -54,10 +54,10 @@ pub enum Step {
     DeletePod(usize),
     /// A tenant deletes a Job or a pod group.
     DeleteGroup(usize),
-    /// A tenant changes what a pod says of itself.
+    /// A tenant changes a field of a pod that accounting depends on.
     Forge {
         pod: usize,
-        lie: Lie,
+        field: ForgedField,
     },
     /// An administrator changes the limit and the quota of a queue, in GPUs; none is -1.
     Limit {
@@ -79,21 +79,21 @@ pub enum Step {
     LoseGpus(usize),
     KubeletStops(usize),
     /// A replica's network fails for a while.
-    Trouble {
+    LinkFault {
         replica: usize,
-        trouble: Trouble,
+        fault: LinkFault,
         lasts: Duration,
     },
     DropWatches(usize),
-    /// The API server forgets its history.
+    /// The API server compacts its history of changes.
     Compact,
     /// All watches get 410.
     Expire,
     Kill(usize),
-    DieAt {
+    CrashAt {
         replica: usize,
         write: u32,
-        fatal: Fatal,
+        crash_point: CrashPoint,
     },
     ShutDown(usize),
     Start(usize),
@@ -101,9 +101,9 @@ pub enum Step {
     Wait,
 }
 
-/// What a tenant says of a pod that is not so.
+/// The field that a tenant forges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum ForgedField {
     Queue,
     PodGroup,
     Fraction,
@@ -184,16 +184,16 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
         55..=61 => Step::DeleteGroup(which),
         62..=67 if hostile => Step::Forge {
             pod: which,
-            lie: *random
+            field: *random
                 .choice(&[
-                    Lie::Queue,
-                    Lie::PodGroup,
-                    Lie::Fraction,
-                    Lie::GpuGroup,
-                    Lie::Owner,
-                    Lie::SubGroup,
+                    ForgedField::Queue,
+                    ForgedField::PodGroup,
+                    ForgedField::Fraction,
+                    ForgedField::GpuGroup,
+                    ForgedField::Owner,
+                    ForgedField::SubGroup,
                 ])
-                .unwrap_or(&Lie::Queue),
+                .unwrap_or(&ForgedField::Queue),
         },
         68..=70 => Step::Limit {
             queue: random.usize(0..=QUEUES.len()),
@@ -210,29 +210,33 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
         79 | 80 => Step::NodeBack(node),
         81 => Step::LoseGpus(node),
         82 => Step::KubeletStops(node),
-        83..=86 if faults => Step::Trouble {
+        83..=86 if faults => Step::LinkFault {
             replica,
-            trouble: Trouble::Chance(*random.choice(&[5, 20, 60]).unwrap_or(&20)),
+            fault: LinkFault::Chance(*random.choice(&[5, 20, 60]).unwrap_or(&20)),
             lasts: Duration::from_secs(random.u64(1..20)),
         },
-        87 if faults => Step::Trouble {
+        87 if faults => Step::LinkFault {
             replica,
-            trouble: Trouble::Cut(some_kind(random)),
+            fault: LinkFault::Cut(some_kind(random)),
             lasts: Duration::from_secs(random.u64(1..25)),
         },
-        88 | 89 if faults => Step::Trouble {
+        88 | 89 if faults => Step::LinkFault {
             replica,
-            trouble: Trouble::Stale(some_kind(random)),
+            fault: LinkFault::Stale(some_kind(random)),
             lasts: Duration::from_secs(random.u64(1..25)),
         },
         90 if faults => Step::DropWatches(replica),
         91 if faults => Step::Compact,
         92 if faults => Step::Expire,
         93 if faults => Step::Kill(replica),
-        94 if faults => Step::DieAt {
+        94 if faults => Step::CrashAt {
             replica,
             write: random.u32(0..8),
-            fatal: if random.bool() { Fatal::Before } else { Fatal::After },
+            crash_point: if random.bool() {
+                CrashPoint::Before
+            } else {
+                CrashPoint::After
+            },
         },
         95 if faults => Step::ShutDown(replica),
         96..=98 => Step::Start(replica),
@@ -256,7 +260,7 @@ fn some_kind(random: &mut fastrand::Rng) -> Option<&'static str> {
         .unwrap_or(&None)
 }
 
-/// Steps in which wrong networks show: more pods than a node has GPUs for, and a leader that dies.
+/// Steps that violate a rule with each canary: more pods than one node has GPUs for, and a leader that crashes.
 pub fn for_canaries() -> Vec<Timed> {
     let pod = |queue: usize| Step::Pod {
         team: 0,

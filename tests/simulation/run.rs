@@ -18,7 +18,7 @@ use crate::actors::Actors;
 use crate::invariants::{self, History, Rule, State, View};
 use crate::network::{Canary, Link};
 use crate::plan::{NODES, PARENT, QUEUES, REPLICAS, Step, TEAMS, Timed};
-use crate::story::{Breach, Story};
+use crate::story::{Story, Violation};
 
 /// How long after the last fault webhooks are answered.
 const WEBHOOKS: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ pub struct How {
 
 /// What came of a run.
 pub struct Outcome {
-    pub breach: Option<Breach>,
+    pub violation: Option<Violation>,
     pub hash: u64,
     pub requests: u64,
     pub last: String,
@@ -58,11 +58,11 @@ pub fn run(seed: u64, steps: &[Timed], how: &How) -> Outcome {
         unikai::clock::simulate(Some(start));
         let story = Story::begin(how.story.as_deref());
         let errors = crate::errors::listen(&story);
-        let mut stage = Stage::set(seed, how.canary, &story).await;
-        let breach = stage.play(steps).await;
+        let mut simulation = Simulation::set(seed, how.canary, &story).await;
+        let violation = simulation.play(steps).await;
         drop(errors);
         Outcome {
-            breach,
+            violation,
             hash: story.hash(),
             requests: story.requests(),
             last: story.last(60),
@@ -84,7 +84,7 @@ pub struct Replica {
 type Endpoints = Arc<Mutex<Vec<(Link, axum::Router)>>>;
 
 /// Everything of a run.
-pub struct Stage {
+pub struct Simulation {
     pub server: InProcess,
     pub world: WorldHandle,
     pub replicas: Vec<Replica>,
@@ -100,7 +100,7 @@ pub struct Stage {
     pub nodes_changed: Cell<bool>,
 }
 
-impl Stage {
+impl Simulation {
     async fn set(seed: u64, canary: Option<Canary>, story: &Story) -> Self {
         let options = Options {
             clock: Clock::system(),
@@ -124,7 +124,7 @@ impl Stage {
         let link = Link::new("world", seed, &server, server.service(&Identity::admin()), story, None);
         let client = kube::Client::new(link.unwatched(), "default");
         let world = World::start(client, options).await.expect("a world");
-        let mut stage = Self {
+        let mut simulation = Self {
             server,
             world,
             replicas: Vec::new(),
@@ -138,13 +138,13 @@ impl Stage {
             nodes_changed: Cell::new(false),
         };
         for name in REPLICAS {
-            let replica = stage.start(name).await;
-            stage.replicas.push(replica);
+            let replica = simulation.start(name).await;
+            simulation.replicas.push(replica);
         }
-        if let Some(first) = stage.replicas.first().and_then(|replica| replica.running.as_ref()) {
+        if let Some(first) = simulation.replicas.first().and_then(|replica| replica.running.as_ref()) {
             first.ready().await;
         }
-        stage
+        simulation
     }
 
     /// Starts a replica under a new name.
@@ -169,7 +169,7 @@ impl Stage {
 
     /// Starts the replica of that place unless it runs.
     pub async fn start_at(&mut self, at: usize) {
-        self.bury();
+        self.remove_ended();
         if self.replicas[at].running.is_none() {
             let replica = self.start(REPLICAS[at]).await;
             self.replicas[at] = replica;
@@ -178,8 +178,8 @@ impl Stage {
 
     /// Kills the replica of that place.
     pub fn kill(&mut self, at: usize) {
-        self.replicas[at].link.die();
-        self.bury();
+        self.replicas[at].link.crash();
+        self.remove_ended();
     }
 
     /// Tells the replica of that place to end; it is gone when it has ended.
@@ -189,40 +189,40 @@ impl Stage {
         }
     }
 
-    /// Ends the processes of replicas that are dead, and looks for those that ended by themselves.
-    fn bury(&mut self) {
+    /// Removes replicas that have crashed or ended. One that ended by itself is a violation.
+    fn remove_ended(&mut self) {
         for replica in &mut self.replicas {
             let Some(running) = &replica.running else { continue };
-            let told = running.shutdown_token().is_cancelled();
-            if running.is_over() && !told && !replica.link.is_dead() {
-                self.story.breach("E-1", format!("{} has ended", replica.name));
+            let shut_down = running.shutdown_token().is_cancelled();
+            if running.has_ended() && !shut_down && !replica.link.has_crashed() {
+                self.story.violation("E-1", format!("{} has ended", replica.name));
             }
-            if replica.link.is_dead() || running.is_over() {
-                replica.link.die();
+            if replica.link.has_crashed() || running.has_ended() {
+                replica.link.crash();
                 replica.running = None;
             }
         }
         let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
-        endpoints.retain(|(link, _)| !link.is_dead());
+        endpoints.retain(|(link, _)| !link.has_crashed());
     }
 
-    /// Carries the steps out and looks at the rules after each; then faults end, and after a while everything must be in order.
-    async fn play(&mut self, steps: &[Timed]) -> Option<Breach> {
+    /// Carries out the steps and checks the rules after each; then ends all faults, and checks the rules of a cluster at rest.
+    async fn play(&mut self, steps: &[Timed]) -> Option<Violation> {
         for (number, timed) in steps.iter().enumerate() {
             if timed.step != Step::Wait {
                 self.story.step(number, &format!("{:?}", timed.step));
             }
             Actors::act(self, &timed.step).await;
             sleep(timed.then).await;
-            self.look(invariants::ALWAYS);
-            if let Some(breach) = self.story.broken() {
-                return Some(breach);
+            self.check(invariants::ALWAYS);
+            if let Some(violation) = self.story.broken() {
+                return Some(violation);
             }
         }
         self.story
             .step(steps.len(), "faults end, administrators put everything in order");
         for at in 0..self.replicas.len() {
-            self.replicas[at].link.heal();
+            self.replicas[at].link.end_faults();
             self.start_at(at).await;
         }
         // The webhooks need somebody to answer.
@@ -235,22 +235,22 @@ impl Stage {
         self.story.broken()
     }
 
-    /// Lets time pass, with a look at the rules now and then, and at the end at these, too.
+    /// Lets time pass and checks the rules several times, and these rules at the end.
     async fn pass(&mut self, time: Duration, rules: &[Rule]) {
-        let looks = 20;
-        for _ in 0..looks {
+        let checks = 20;
+        for _ in 0..checks {
             if self.story.broken().is_some() {
                 return;
             }
-            sleep(time / looks).await;
-            self.look(invariants::ALWAYS);
+            sleep(time / checks).await;
+            self.check(invariants::ALWAYS);
         }
-        self.look(rules);
+        self.check(rules);
     }
 
-    /// Looks at the rules.
-    pub fn look(&mut self, rules: &[Rule]) {
-        self.bury();
+    /// Checks rules.
+    pub fn check(&mut self, rules: &[Rule]) {
+        self.remove_ended();
         let now = self.state();
         if rules.first().is_some_and(|rule| rule.id == invariants::ALWAYS[0].id) {
             self.history.take(&now);
@@ -261,12 +261,12 @@ impl Stage {
         };
         for rule in rules {
             if let Some(what) = (rule.broken)(&view) {
-                self.story.breach(rule.id, what);
+                self.story.violation(rule.id, what);
             }
         }
         if !self.nodes_changed.get() && self.world.refused_gpu_pods() > 0 {
             self.story
-                .breach("W-1", "a kubelet refused a pod for want of a GPU".to_owned());
+                .violation("W-1", "a kubelet refused a pod for want of a GPU".to_owned());
         }
     }
 
@@ -355,7 +355,7 @@ fn answerer(endpoints: &Endpoints) -> unikai::devcluster::apiserver::webhook::An
         let first = endpoints.lock().unwrap_or_else(PoisonError::into_inner);
         let first = first
             .iter()
-            .find(|(link, _)| !link.is_dead())
+            .find(|(link, _)| !link.has_crashed())
             .map(|(_, router)| router.clone());
         Box::pin(async move {
             let router = first.ok_or("connection refused")?;

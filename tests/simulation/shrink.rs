@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use crate::plan::Timed;
 use crate::run::{How, run};
-use crate::story::Breach;
+use crate::story::Violation;
 
 /// How long is tried.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The steps that are left, and the last lines of their story.
-pub fn shrink(seed: u64, steps: &[Timed], breach: &Breach, how: &How) -> (Vec<Timed>, String) {
+pub fn shrink(seed: u64, steps: &[Timed], violation: &Violation, how: &How) -> (Vec<Timed>, String) {
     let until = Instant::now() + PATIENCE;
     let mut left = steps.to_vec();
     let mut last = String::new();
@@ -21,7 +21,7 @@ pub fn shrink(seed: u64, steps: &[Timed], breach: &Breach, how: &How) -> (Vec<Ti
             let mut fewer = left.clone();
             fewer.drain(at..(at + size).min(left.len()));
             let outcome = run(seed, &fewer, how);
-            if outcome.breach.is_some_and(|found| found.rule == breach.rule) {
+            if outcome.violation.is_some_and(|found| found.rule == violation.rule) {
                 (left, last) = (fewer, outcome.last);
             } else {
                 at += size;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
@@ -23,26 +24,34 @@ struct Inner {
     hash: DefaultHasher,
     requests: u64,
     lines: VecDeque<String>,
-    breach: Option<Breach>,
+    violation: Option<Violation>,
     all: Option<std::fs::File>,
 }
 
 /// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Breach {
+pub struct Violation {
     pub rule: &'static str,
     pub what: String,
 }
 
+impl Inner {
+    fn write(&mut self, line: &str) {
+        if let Some(file) = &mut self.all {
+            let _ = writeln!(file, "{line}");
+        }
+    }
+}
+
 impl Story {
-    /// The story of what happens from now on; written to a file, too, for whoever wants to read it whole.
+    /// The story of what happens from now on; written to a file, too, to be read whole.
     pub fn begin(file: Option<&str>) -> Self {
         Self {
             inner: Arc::new(Mutex::new(Inner {
                 hash: DefaultHasher::new(),
                 requests: 0,
                 lines: VecDeque::new(),
-                breach: None,
+                violation: None,
                 all: file.map(|file| std::fs::File::create(file).expect("a file for the story")),
             })),
             began: Instant::now(),
@@ -50,14 +59,10 @@ impl Story {
     }
 
     fn line(&self, text: &str) {
-        let at = self.began.elapsed();
-        let line = format!("{:>9.3} {text}", at.as_secs_f64());
+        let line = self.stamped(text);
         let mut inner = self.inner();
         line.hash(&mut inner.hash);
-        if let Some(file) = &mut inner.all {
-            use std::io::Write as _;
-            let _ = writeln!(file, "{line}");
-        }
+        inner.write(&line);
         if text.contains(" GET ") || text.contains(" WATCH ") || text.contains("/leases/") {
             return;
         }
@@ -68,13 +73,14 @@ impl Story {
         }
     }
 
-    /// A line of the operator's log, for who reads the story whole.
+    /// A line of the operator's log. It is in the file only, and does not count for the hash.
     pub fn log(&self, text: &str) {
-        let at = self.began.elapsed();
-        if let Some(file) = &mut self.inner().all {
-            use std::io::Write as _;
-            let _ = writeln!(file, "{:>9.3} log: {text}", at.as_secs_f64());
-        }
+        let line = self.stamped(&format!("log: {text}"));
+        self.inner().write(&line);
+    }
+
+    fn stamped(&self, text: &str) -> String {
+        format!("{:>9.3} {text}", self.began.elapsed().as_secs_f64())
     }
 
     /// Whether the story is written to a file.
@@ -83,7 +89,7 @@ impl Story {
     }
 
     /// A request and its fate.
-    pub fn tell(&self, who: &str, request: &str, fate: &str) {
+    pub fn request(&self, who: &str, request: &str, fate: &str) {
         self.inner().requests += 1;
         self.line(&format!("{who}: {fate} {request}"));
     }
@@ -94,9 +100,9 @@ impl Story {
     }
 
     /// A rule is broken. The first one counts.
-    pub fn breach(&self, rule: &'static str, what: String) {
+    pub fn violation(&self, rule: &'static str, what: String) {
         self.line(&format!("**** {rule} is broken: {what}"));
-        self.inner().breach.get_or_insert(Breach { rule, what });
+        self.inner().violation.get_or_insert(Violation { rule, what });
     }
 
     /// How long the run has lasted, in ms.
@@ -104,8 +110,8 @@ impl Story {
         self.began.elapsed().as_millis() as u64
     }
 
-    pub fn broken(&self) -> Option<Breach> {
-        self.inner().breach.clone()
+    pub fn broken(&self) -> Option<Violation> {
+        self.inner().violation.clone()
     }
 
     /// A number that is the same for runs in which the same happened at the same times.

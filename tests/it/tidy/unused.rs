@@ -14,7 +14,7 @@ const AWAITED: &[(&str, &str)] = &[];
 const OF_THE_SIMULATION: &[(&str, &str)] = &[
     ("src/operator.rs", "start_in_process"),
     ("src/operator.rs", "webhook_router"),
-    ("src/operator.rs", "is_over"),
+    ("src/operator.rs", "has_ended"),
 ];
 
 /// Settings that only they who write them read: each must have a reader elsewhere. File, type, and who fills it from flags.
