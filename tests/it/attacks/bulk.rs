@@ -40,6 +40,16 @@ async fn assert_told_briefly(arena: &Arena, prefix: &str) {
     }
 }
 
+/// Creates pods that differ from a small one in what `change` does, and waits until the operator has handled them.
+async fn create_pods(arena: &Arena, name: &str, count: usize, change: impl Fn(usize, &mut Value)) {
+    for at in 0..count {
+        let mut pod = pod(&format!("{name}-{at}"), json!({"cpu": "10m"}));
+        change(at, &mut pod);
+        let _ = arena.create(pod).await;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+}
+
 fn assert_small(arena: &Arena, what: &str) {
     let growth = arena.growth();
     assert!(growth < HARMLESS, "{growth} MiB for {what}");
@@ -48,16 +58,15 @@ fn assert_small(arena: &Arena, what: &str) {
 /// What is said of such pods is short, too.
 pub async fn owners_have_endless_names(arena: &Arena) {
     let logged = arena.logged();
-    for at in 0..60 {
+    create_pods(arena, "endless", 60, |at, pod| {
         let mut owner =
             json!({"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": format!("{at}"), "controller": true});
         let field = ["name", "kind", "uid"][at % 3];
         owner[field] = json!(text(LONG));
-        let mut owned = pod(&format!("endless-{at}"), json!({"cpu": "10m"}));
-        owned["metadata"]["ownerReferences"] = json!([owner]);
-        let _ = arena.create(owned).await;
-    }
-    tokio::time::sleep(Duration::from_secs(4)).await;
+        pod["metadata"]["ownerReferences"] = json!([owner]);
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert_small(arena, "names of owners");
     let logged = arena.logged() - logged;
     assert!(logged < 2 << 20, "{logged} bytes are logged");
@@ -65,50 +74,44 @@ pub async fn owners_have_endless_names(arena: &Arena) {
 }
 
 pub async fn pods_have_thousands_of_owners(arena: &Arena) {
-    for at in 0..60 {
+    create_pods(arena, "owned", 60, |at, pod| {
         let owner = |number: usize| json!({"apiVersion": "v1", "kind": "Secret", "name": text(20), "uid": format!("{at}-{number}")});
-        let mut owned = pod(&format!("owned-{at}"), json!({"cpu": "10m"}));
-        owned["metadata"]["ownerReferences"] = (0..3_000).map(owner).collect();
-        let _ = arena.create(owned).await;
-    }
-    tokio::time::sleep(Duration::from_secs(3)).await;
+        pod["metadata"]["ownerReferences"] = (0..3_000).map(owner).collect();
+    })
+    .await;
     assert_small(arena, "owners of pods");
 }
 
 /// Each affinity term is within its limit.
 pub async fn selectors_list_all_that_they_may(arena: &Arena) {
-    for at in 0..60 {
+    create_pods(arena, "choosy", 60, |_, pod| {
         let term = |_: usize| {
             let values: Vec<String> = (0..250).map(|_| text(32)).collect();
             let selector = json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": values}]});
             json!({"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"})
         };
-        let mut choosy = pod(&format!("choosy-{at}"), json!({"cpu": "10m"}));
-        choosy["spec"]["affinity"] = json!({"podAntiAffinity": {
+        pod["spec"]["affinity"] = json!({"podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": (0..64).map(term).collect::<Vec<_>>()}});
-        let _ = arena.create(choosy).await;
-    }
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    })
+    .await;
     assert_small(arena, "values of affinity terms");
 }
 
 /// Within the limit, and different in each pod.
 pub async fn nodes_are_chosen_from_long_lists(arena: &Arena) {
-    for at in 0..30 {
+    create_pods(arena, "lists", 30, |_, pod| {
         let values: Vec<String> = (0..5_000).map(|_| text(60)).collect();
         let names =
             json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": values}]});
-        let mut choosy = pod(&format!("lists-{at}"), json!({"cpu": "10m"}));
-        choosy["spec"]["affinity"] = json!({"nodeAffinity": {
+        pod["spec"]["affinity"] = json!({"nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [names]}}});
-        let _ = arena.create(choosy).await;
-    }
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    })
+    .await;
     assert_small(arena, "values of node affinities");
 }
 
 pub async fn volumes_say_much(arena: &Arena) {
-    for at in 0..60 {
+    create_pods(arena, "volumes", 60, |_, pod| {
         let volume = |number: usize| {
             let attributes: Map<String, Value> = (0..100).map(|_| (text(32), json!(text(32)))).collect();
             let items: Vec<Value> = (0..40).map(|_| json!({"key": text(16), "path": text(16)})).collect();
@@ -120,11 +123,9 @@ pub async fn volumes_say_much(arena: &Arena) {
                     {"secret": {"name": "s", "optional": true, "items": items}}, {"configMap": {"name": "m", "optional": true, "items": items}}]}}),
             }
         };
-        let mut large = pod(&format!("volumes-{at}"), json!({"cpu": "10m"}));
-        large["spec"]["volumes"] = (0..100).map(volume).collect();
-        let _ = arena.create(large).await;
-    }
-    tokio::time::sleep(Duration::from_secs(3)).await;
+        pod["spec"]["volumes"] = (0..100).map(volume).collect();
+    })
+    .await;
     assert_small(arena, "volumes of pods");
 }
 
