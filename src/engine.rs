@@ -27,6 +27,7 @@ use actions::context::CycleContext;
 use actions::cycle::{Cycle, Kept};
 use actions::spare::spare_needless;
 use actions::stale::{evict_stale, stale_until};
+use actions::unbound::free_unbound;
 use actions::victims::action::{FindVictims, evict_for_others};
 use actions::victims::find::find;
 use actions::victims::rules::EvictingAction;
@@ -190,7 +191,12 @@ impl Engine {
             cycle.kept.placing = None;
             (cycle.observer)(Stage::Ended(action));
         }
-        let spared = spare_needless(&mut cycle);
+        let mut spared = spare_needless(&mut cycle);
+        if free_unbound(&mut cycle) {
+            spared = true;
+            spare_needless(&mut cycle);
+        }
+        cycle.kept.placing = None;
         for &pod_group in &self.stale {
             let until = stale_until(cycle.model, context, pod_group);
             let until = until.filter(|until| *until > now);

@@ -12,5 +12,6 @@ pub mod place;
 pub mod skip;
 pub mod spare;
 pub mod stale;
+pub mod unbound;
 pub mod unschedulable;
 pub mod victims;

@@ -2,6 +2,7 @@
 //! releasing pods is pipelined as a whole. A pod group that fails does not block those after it.
 
 use crate::engine::fairshare::tree::{Pick, View};
+use crate::engine::model::Model;
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::model::pod::Status;
 use crate::engine::policy::ActionKind;
@@ -20,7 +21,7 @@ pub fn allocate(cycle: &mut Cycle) {
         let pod_group = entry.pod_group;
         cycle.begin_placing(pod_group);
         let pods = cycle.model.next_chunk(pod_group, cycle.context.now);
-        let ran = runs(cycle, pod_group);
+        let ran = runs(cycle.model, pod_group);
         let mark = cycle.model.mark();
         let mut placer = cycle.placer();
         if !placer.place(pod_group, &pods, Mode::Real) {
@@ -30,8 +31,7 @@ pub fn allocate(cycle: &mut Cycle) {
         cycle.commit();
         (cycle.observer)(Stage::Placed(ActionKind::Allocate));
         if !waits && !ran {
-            cycle.model.started(pod_group, cycle.context.now);
-            cycle.log.timed.insert(pod_group);
+            record_start(cycle, pod_group);
         }
         if cycle.model.pod_groups()[pod_group].with(Status::Pending) > 0
             && let Some(next) = cycle.waiting_entry(pod_group)
@@ -41,9 +41,15 @@ pub fn allocate(cycle: &mut Cycle) {
     }
 }
 
+/// Records that the first pods of a pod group have places.
+pub fn record_start(cycle: &mut Cycle, pod_group: PodGroupId) {
+    cycle.model.started(pod_group, cycle.context.now);
+    cycle.log.timed.insert(pod_group);
+}
+
 /// Whether some pod of the pod group holds a place already.
-fn runs(cycle: &Cycle, pod_group: PodGroupId) -> bool {
-    let pod_group = &cycle.model.pod_groups()[pod_group];
+pub fn runs(model: &Model, pod_group: PodGroupId) -> bool {
+    let pod_group = &model.pod_groups()[pod_group];
     [Status::Allocated, Status::Binding, Status::Bound, Status::Running]
         .into_iter()
         .any(|status| pod_group.with(status) > 0)

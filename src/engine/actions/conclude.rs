@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::decision::{Bind, ClaimGrant, Decisions, Eviction, GroupTimes, Pipeline};
-use crate::engine::input::{GPU, GpuKind, GroupKey, Name, PodInput, PodStatus, WHOLE};
+use crate::engine::input::{GPU, GpuKind, GroupKey, Name, PodInput, WHOLE};
 use crate::engine::model::Model;
 use crate::engine::model::devices::claims::Used;
 use crate::engine::model::ids::{PodGroupId, PodId};
@@ -14,6 +14,7 @@ use crate::engine::model::resources::GPUS;
 
 use super::cycle::Cycle;
 use super::cycle_log::CycleLog;
+use super::unbound::was_bound;
 
 /// Makes decisions of the committed state changes, and marks them in the model as assumed.
 pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
@@ -28,10 +29,10 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
     decisions.pipeline.reserve(with(Status::Pipelined));
     decisions.evict.reserve(with(Status::Releasing));
     // In a loop of its own, so that the memory loads of many pods overlap.
-    let real: Vec<bool> = decided.iter().map(|pod| is_real(model, *pod)).collect();
-    let beyond = budgets_exceeded(model, &decided, &real);
-    for (pod, real) in decided.into_iter().zip(real) {
-        conclude_pod(model, log, pod, real, decisions);
+    let bound: Vec<bool> = decided.iter().map(|pod| was_bound(model, *pod)).collect();
+    let beyond = budgets_exceeded(model, &decided, &bound);
+    for (pod, bound) in decided.into_iter().zip(bound) {
+        conclude_pod(model, log, pod, bound, decisions);
     }
     for eviction in &mut decisions.evict {
         eviction
@@ -84,13 +85,7 @@ fn hold_back_parts(model: &mut Model) {
     }
 }
 
-/// Whether the pod was bound before this cycle, so that it must be evicted to free its place.
-fn is_real(model: &Model, id: PodId) -> bool {
-    let pod = &model.pods()[id];
-    pod.assumed == Assumed::Bound || pod.input.status != PodStatus::Pending
-}
-
-fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, real: bool, decisions: &mut Decisions) {
+fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, bound: bool, decisions: &mut Decisions) {
     let state = model.pods()[id].state.clone();
     if state.status == Status::Allocated {
         decisions.bind.extend(bind(model, id));
@@ -104,7 +99,7 @@ fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, real: bool, de
     if !matches!(state.status, Status::Pipelined | Status::Releasing) {
         return;
     }
-    if state.hold.is_some() && real {
+    if state.hold.is_some() && bound {
         decisions.evict.extend(eviction(model, log, id));
         model.settle(
             id,
@@ -121,13 +116,13 @@ fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, real: bool, de
 }
 
 /// The disruption budgets that evictions exceed, by the uids of the evicted pods.
-fn budgets_exceeded(model: &Model, decided: &[PodId], real: &[bool]) -> BTreeMap<Name, Vec<Name>> {
+fn budgets_exceeded(model: &Model, decided: &[PodId], bound: &[bool]) -> BTreeMap<Name, Vec<Name>> {
     if model.budgets().is_empty() {
         return BTreeMap::new();
     }
-    let evicted = decided.iter().zip(real).filter(|(id, real)| {
+    let evicted = decided.iter().zip(bound).filter(|(id, bound)| {
         let state = &model.pods()[**id].state;
-        **real && state.hold.is_some() && matches!(state.status, Status::Pipelined | Status::Releasing)
+        **bound && state.hold.is_some() && matches!(state.status, Status::Pipelined | Status::Releasing)
     });
     let evicted: Vec<&PodInput> = evicted.map(|(id, _)| &*model.pods()[*id].input).collect();
     model.budgets().exceeded(&evicted)

@@ -202,7 +202,7 @@ impl Placer<'_> {
     }
 
     /// Rolls back all changes since a mark.
-    fn rollback(&mut self, mark: Mark) {
+    pub fn rollback(&mut self, mark: Mark) {
         self.model.rollback(mark);
         self.caches.rolled_back(mark);
     }

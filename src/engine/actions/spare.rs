@@ -98,13 +98,18 @@ pub fn spare_needless(cycle: &mut Cycle) -> bool {
         return false;
     }
     let spared = sparer.spare(found);
-    for &pod in &spared {
+    forget_evictions(cycle, &spared);
+    cycle.commit();
+    !spared.is_empty()
+}
+
+/// Removes what was recorded about evictions of pods that are not evicted after all.
+pub fn forget_evictions(cycle: &mut Cycle, pods: &[PodId]) {
+    for &pod in pods {
         cycle.log.verdicts.remove(&pod);
         cycle.model.refund_budgets(pod);
     }
-    restore_eviction_times(cycle, &spared);
-    cycle.commit();
-    !spared.is_empty()
+    restore_eviction_times(cycle, pods);
 }
 
 /// Whether a later reclaim gave capacity to a queue that had lost this pod, or to one above it: that decision counted on the loss.
@@ -118,8 +123,8 @@ fn reclaim_relies_on(model: &Model, log: &CycleLog, pod: PodId, taken: &Taken) -
 }
 
 /// Restores the eviction times of pod groups that lose no pod after all.
-fn restore_eviction_times(cycle: &mut Cycle, spared: &[PodId]) {
-    let pod_groups: BTreeSet<PodGroupId> = spared
+fn restore_eviction_times(cycle: &mut Cycle, pods: &[PodId]) {
+    let pod_groups: BTreeSet<PodGroupId> = pods
         .iter()
         .filter_map(|pod| cycle.model.pods()[*pod].pod_group)
         .collect();

@@ -230,4 +230,17 @@ proptest! {
             look_again(&mut engine);
         }
     }
+    /// Else a pod that was given a place and lost it again in each cycle would keep another waiting for ever.
+    #[test]
+    fn whoever_waits_for_a_place_waits_for_pods_that_go(cluster in clusters_of(4..16)) {
+        let mut events = Cluster::events(&cluster);
+        let mut engine = engine(&events, &ALL_ACTIONS);
+        for round in 0..4 {
+            let decisions = engine.cycle(NOW);
+            let goes = !decisions.evict.is_empty() || !decisions.bind.is_empty();
+            prop_assert!(goes || decisions.pipeline.is_empty(), "in round {}: {:?}", round, decisions);
+            carry_out(&mut engine, &mut events, &decisions);
+            look_again(&mut engine);
+        }
+    }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -80,6 +81,7 @@ pub struct Arena {
     claimed: Mutex<BTreeMap<String, Claimed>>,
     devices: Mutex<BTreeMap<String, String>>,
     rss_at_start: Mutex<u64>,
+    restarts: AtomicUsize,
     _server: Option<RunningServer>,
     folder: tempfile::TempDir,
 }
@@ -163,6 +165,7 @@ impl Arena {
             claimed: Mutex::default(),
             devices: Mutex::default(),
             rss_at_start: Mutex::default(),
+            restarts: AtomicUsize::default(),
             _server: server,
             folder,
         };
@@ -283,6 +286,7 @@ impl Arena {
 
     /// `kill -9`, and a new process.
     pub async fn restart(&self) {
+        self.restarts.fetch_add(1, Ordering::Relaxed);
         let mut child = self.operator.lock().unwrap().take().expect("an operator");
         child.kill().expect("killed");
         child.wait().expect("gone");
@@ -374,7 +378,8 @@ impl Arena {
         took
     }
 
-    /// Creates and deletes innocent pods until the attack ends. Returns the longest wait of one of them.
+    /// Creates and deletes innocent pods until the attack ends. Returns the longest wait of one of them. Those that waited for a restart of the operator,
+    /// thus for the old one's Lease to end, do not count.
     pub async fn innocents_during(&self, attack: impl Future<Output = ()>) -> Duration {
         let mut attack = std::pin::pin!(attack);
         let mut longest = Duration::ZERO;
@@ -382,9 +387,10 @@ impl Arena {
             tokio::select! {
                 () = &mut attack => break,
                 took = async {
+                    let before = self.restarts.load(Ordering::Relaxed);
                     let took = self.innocent().await;
                     tokio::time::sleep(Duration::from_millis(200)).await;
-                    took
+                    if self.restarts.load(Ordering::Relaxed) == before { took } else { Duration::ZERO }
                 } => longest = longest.max(took),
             }
         }

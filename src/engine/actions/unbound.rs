@@ -1,0 +1,140 @@
+//! Pods that got a place in this cycle and lost it to a later action of it.
+//!
+//! They were never bound, so nothing is evicted and their places are free at once. Pod groups that were pipelined to these places are allocated here.
+//! Otherwise each cycle would give the places away again and take them back, and no pod would ever be bound.
+//!
+//! Those that are to move to another place wait for the next cycle if this one evicts any pod, as in KAI.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::engine::input::PodStatus;
+use crate::engine::model::Model;
+use crate::engine::model::ids::{PodGroupId, PodId};
+use crate::engine::model::node_set::NodeSet;
+use crate::engine::model::pod::{Assumed, State, Status};
+
+use super::allocate::{record_start, runs};
+use super::cycle::Cycle;
+use super::place::Mode;
+use super::spare::forget_evictions;
+
+/// Limit on attempts to allocate pipelined pod groups together. Each attempt leaves out those that did not fit in the last one.
+const ATTEMPTS: usize = 8;
+
+/// A pod group, and its pipelined pods.
+type Waiting = (PodGroupId, Vec<PodId>);
+
+/// Whether the pod was bound before this cycle, so that it must be evicted to free its place.
+pub fn was_bound(model: &Model, pod: PodId) -> bool {
+    let pod = &model.pods()[pod];
+    pod.assumed == Assumed::Bound || pod.input.status != PodStatus::Pending
+}
+
+/// Frees the places of pods that were not bound, and allocates the pod groups that wait for these places. Returns whether any place was freed.
+pub fn free_unbound(cycle: &mut Cycle) -> bool {
+    let mut freed = NodeSet::default();
+    let mut unbound: Vec<PodId> = Vec::new();
+    for pod in cycle.log.taken.keys().copied() {
+        let state = &cycle.model.pods()[pod].state;
+        if let Some(hold) = state
+            .hold
+            .as_ref()
+            .filter(|_| state.leaving && !was_bound(cycle.model, pod))
+        {
+            freed.add(hold.node.at());
+            unbound.push(pod);
+        }
+    }
+    if unbound.is_empty() {
+        return false;
+    }
+    for &pod in &unbound {
+        let plan = cycle.model.pods()[pod].state.plan.clone();
+        let status = if plan.is_some() {
+            Status::Pipelined
+        } else {
+            Status::Pending
+        };
+        let state = State {
+            plan,
+            ..State::nowhere(status)
+        };
+        cycle.model.set_state(pod, state);
+    }
+    forget_evictions(cycle, &unbound);
+    cycle.commit();
+    // More is free than when they were filled.
+    cycle.caches.unschedulable.clear();
+    let mut waiting = waiting_on(cycle.model, &freed);
+    if !cycle.log.verdicts.is_empty() {
+        waiting.retain(|(_, planned)| planned.iter().all(|pod| unbound.binary_search(pod).is_err()));
+    }
+    allocate_planned(cycle, waiting);
+    true
+}
+
+/// The pod groups with pods that are pipelined to some nodes and hold no place, in the order in which they were decided, with all their pods of that kind.
+fn waiting_on(model: &Model, nodes: &NodeSet) -> Vec<Waiting> {
+    let (mut waiting, mut there): (Vec<Waiting>, BTreeSet<PodGroupId>) = (Vec::new(), BTreeSet::new());
+    let (mut position, mut seen) = (BTreeMap::new(), BTreeSet::new());
+    for &pod in model.decided() {
+        let entry = &model.pods()[pod];
+        let (
+            Some(pod_group),
+            State {
+                hold: None,
+                plan: Some(plan),
+                ..
+            },
+        ) = (entry.pod_group, &entry.state)
+        else {
+            continue;
+        };
+        if !seen.insert(pod) {
+            continue;
+        }
+        let at = *position.entry(pod_group).or_insert(waiting.len());
+        if at == waiting.len() {
+            waiting.push((pod_group, Vec::new()));
+        }
+        waiting[at].1.push(pod);
+        if nodes.has(plan.node.at()) {
+            there.insert(pod_group);
+        }
+    }
+    waiting.retain(|(pod_group, _)| there.contains(pod_group));
+    waiting
+}
+
+/// Allocates pipelined pods where they fit now. Pod groups that do not fit keep their plans.
+fn allocate_planned(cycle: &mut Cycle, mut waiting: Vec<Waiting>) {
+    for _ in 0..ATTEMPTS {
+        let mark = cycle.model.mark();
+        let starting = waiting.iter().map(|(pod_group, _)| *pod_group);
+        let starting: Vec<PodGroupId> = starting.filter(|pod_group| !runs(cycle.model, *pod_group)).collect();
+        // All at once, because they may share GPUs.
+        for (_, planned) in &waiting {
+            for &pod in planned {
+                cycle.model.set_state(pod, State::nowhere(Status::Pending));
+            }
+        }
+        let before = waiting.len();
+        waiting.retain(|(pod_group, planned)| fits_now(cycle, *pod_group, planned));
+        if waiting.len() == before {
+            cycle.commit();
+            for pod_group in starting {
+                record_start(cycle, pod_group);
+            }
+            return;
+        }
+        cycle.placer().rollback(mark);
+    }
+}
+
+/// Allocates pods of a pod group. Returns whether all fit without waiting for others.
+fn fits_now(cycle: &mut Cycle, pod_group: PodGroupId, pods: &[PodId]) -> bool {
+    cycle.begin_placing(pod_group);
+    let mark = cycle.model.mark();
+    let mut placer = cycle.placer();
+    placer.place(pod_group, pods, Mode::Real) && !placer.wait_as_one(pod_group, mark)
+}
