@@ -5,18 +5,19 @@
 //! each time the request is driven on and not only when it is made; [`stream`] sees to it that what a process had under way
 //! when it was stopped does not leave when it wakes up. The clock is the monotonic one, which goes on while the process is
 //! stopped. What has reached the network cannot be called back: that is what the time between the end of the fence and the
-//! end of the lease is for.
+//! end of the lease is for. A holder that releases the lease early waits for [`Fence::settled`] first.
 
 pub mod stream;
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Method, Request};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
 /// Until when this process may write in a term. Clones share the state.
@@ -25,8 +26,20 @@ pub struct Fence {
     state: Arc<Mutex<State>>,
 }
 
+/// How often [`Fence::settled`] looks for answers.
+const LOOK: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Default)]
+struct State {
+    term: Term,
+    /// Writes without an answer yet.
+    under_way: usize,
+    /// When the last write left that got no answer.
+    unanswered: Option<Instant>,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
-enum State {
+enum Term {
     #[default]
     NotYet,
     OpenUntil(Instant),
@@ -43,20 +56,42 @@ impl Fence {
     /// Opens it until the instant, or keeps it open until then, unless the term is over.
     pub fn extend(&self, until: Instant) {
         let mut state = self.lock();
-        if !matches!(*state, State::Over) {
-            *state = State::OpenUntil(until);
+        if !matches!(state.term, Term::Over) {
+            state.term = Term::OpenUntil(until);
         }
     }
 
     /// Closes it at once, and for good.
     pub fn close(&self) {
-        *self.lock() = State::Over;
+        self.lock().term = Term::Over;
     }
 
     /// Whether a write may leave at the instant.
     #[must_use]
     pub fn is_open(&self, now: Instant) -> bool {
-        matches!(*self.lock(), State::OpenUntil(until) if now < until)
+        matches!(self.lock().term, Term::OpenUntil(until) if now < until)
+    }
+
+    /// Waits until each write has been answered, or can no longer arrive: a write without an answer is taken to arrive within `late` after it left.
+    /// Call it when no new writes are made; it takes at most `late`.
+    pub async fn settled(&self, late: Duration) {
+        let end = Instant::now() + late;
+        loop {
+            let (under_way, unanswered) = {
+                let state = self.lock();
+                (state.under_way, state.unanswered)
+            };
+            let now = Instant::now();
+            let until = match unanswered.map(|left| left + late) {
+                _ if under_way > 0 => end.min(now + LOOK),
+                Some(until) => until.min(end),
+                None => return,
+            };
+            if until <= now {
+                return;
+            }
+            sleep_until(until).await;
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -68,6 +103,34 @@ impl Fence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: this process does not hold the lease")]
 pub struct Fenced;
+
+/// A write on its way.
+struct UnderWay {
+    fence: Fence,
+    left: Instant,
+    answered: bool,
+}
+
+impl UnderWay {
+    fn new(fence: Fence) -> Self {
+        fence.lock().under_way += 1;
+        Self {
+            fence,
+            left: Instant::now(),
+            answered: false,
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut state = self.fence.lock();
+        state.under_way -= 1;
+        if !self.answered {
+            state.unanswered = state.unanswered.max(Some(self.left));
+        }
+    }
+}
 
 /// Puts a fence around a client's service.
 #[derive(Clone, Debug)]
@@ -110,12 +173,20 @@ where
         let mutating = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let fence = self.fence.clone();
         let mut sent = Box::pin(self.inner.call(request));
+        let mut under_way = None;
         poll_fn(move |cx| {
             if mutating && !fence.is_open(Instant::now()) {
                 metrics::counter!("unikai_fenced_writes_total").increment(1);
                 return Poll::Ready(Err(Fenced.into()));
             }
-            sent.as_mut().poll(cx).map_err(Into::into)
+            if mutating {
+                under_way.get_or_insert_with(|| UnderWay::new(fence.clone()));
+            }
+            let answer = sent.as_mut().poll(cx).map_err(Into::into);
+            if let (Some(under_way), Poll::Ready(Ok(_))) = (&mut under_way, &answer) {
+                under_way.answered = true;
+            }
+            answer
         })
         .boxed()
     }

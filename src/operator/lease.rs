@@ -226,9 +226,12 @@ impl Elector {
                 tokio::time::sleep(YIELD_AFTER.min(self.params.retry_period)).await;
             }
             self.fence.close();
-            self.fence = Fence::closed();
             self.leads.end(&self.scope, number);
             self.status.send_modify(|status| status.leading = false);
+            // What has left may still arrive, and must not do so in the term of the next holder.
+            let late = self.params.duration.saturating_sub(self.params.renew_deadline);
+            self.fence.settled(late).await;
+            self.fence = Fence::closed();
             match end {
                 End::Released => break,
                 End::Yielded => {

@@ -119,6 +119,37 @@ async fn the_answer_to_a_write_that_left_in_time_comes_through() {
     );
 }
 
+/// How long a fence with this write under way is not settled, with 5 s in which a write may arrive late.
+async fn settles_after<F>(answer: impl Fn() -> F) -> Duration
+where
+    F: Future<Output = Result<(), BoxError>> + Send + 'static,
+{
+    let fence = Fence::closed();
+    fence.extend(Instant::now() + HOUR);
+    let server = tower::service_fn(|_: Request<()>| answer());
+    let write = FenceLayer(fence.clone()).layer(server).call(request(&Method::POST));
+    let write = tokio::spawn(tokio::time::timeout(Duration::from_secs(2), write));
+    tokio::task::yield_now().await;
+    let began = Instant::now();
+    fence.settled(Duration::from_secs(5)).await;
+    write.abort();
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fence_is_settled_once_no_write_can_arrive_any_more() {
+    let later = || async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        Ok(())
+    };
+    let fails = || future::ready(Err("connection reset".into()));
+    let seconds = |time: Duration| time.as_secs_f64().round();
+    assert!(settles_after(|| future::ready(Ok(()))).await.is_zero());
+    assert!(settles_after(later).await < Duration::from_millis(600));
+    assert_eq!(seconds(settles_after(future::pending).await), 5.0, "it may have left");
+    assert_eq!(seconds(settles_after(fails).await), 5.0, "so may one that failed");
+}
+
 #[tokio::test]
 async fn nothing_leaves_a_connection_once_the_fence_is_closed() {
     use hyper_util::rt::TokioIo;
