@@ -139,6 +139,8 @@ pub struct PodSeen {
     /// The message of its condition `PodScheduled=False`.
     pub waiting_message: Option<String>,
     pub non_preemptible: bool,
+    /// Its label names a sub-group. No pod group has any here.
+    pub in_no_sub_group: bool,
 }
 
 impl PodSeen {
@@ -201,6 +203,8 @@ pub struct History {
     /// The resources of nodes, with the time until which they were valid.
     nodes: BTreeMap<String, Vec<(u64, NodeSeen)>>,
     limits: BTreeMap<String, Vec<(u64, QueueSeen)>>,
+    /// When a queue was last absent. Its parent is not charged then.
+    absent: BTreeMap<String, u64>,
     /// Since when gangs are bound in part.
     partial: BTreeMap<(String, String), u64>,
 }
@@ -230,6 +234,8 @@ impl History {
             limits.retain(|(until, _)| until + LATE > now.at);
             limits.push((now.at, queue.clone()));
         }
+        let absent = self.limits.keys().filter(|name| !now.queues.contains_key(*name));
+        self.absent.extend(absent.map(|name| (name.clone(), now.at)));
         let mut partial = BTreeMap::new();
         for (key, group) in &now.groups {
             let bound = self.members(now, key);
@@ -382,9 +388,13 @@ fn over_limit(view: &View<'_>) -> Option<String> {
         if pod.reservation || !pod.ours || now.deleting {
             continue;
         }
-        for queue in [pod.queue.clone(), PARENT.to_owned()] {
+        let absent = view.before.absent.get(&pod.queue);
+        let parent = absent
+            .is_none_or(|at| at + LATE < view.now.at)
+            .then(|| PARENT.to_owned());
+        for queue in std::iter::once(pod.queue.clone()).chain(parent) {
             *used.entry(queue.clone()).or_default() += pod.charged();
-            if view.before.new.contains(&pod.uid) {
+            if pod.charged() > 0 && view.before.new.contains(&pod.uid) {
                 touched.insert(queue);
             }
         }
@@ -433,7 +443,7 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
         .filter(|pod| pod.ours && pod.node.is_empty() && !pod.deleting && !pod.finished)
         .find_map(|pod| {
             let group = now.groups.get(&(pod.namespace.clone(), pod.group.clone()))?;
-            if group.min > 1 || pod.non_preemptible || pod.devices > 1 {
+            if group.min > 1 || pod.non_preemptible || pod.devices > 1 || pod.in_no_sub_group {
                 return None;
             }
             let within = |name: &str| {
@@ -565,6 +575,7 @@ pub fn pod(stored: &Value) -> PodSeen {
         users: users.collect(),
         device: annotation("run.ai/reserve_for_gpu_index").map(str::to_owned),
         waiting_message: said.map(|condition| text(&condition["message"])),
+        in_no_sub_group: !meta["labels"]["kai.scheduler/subgroup-name"].is_null(),
         non_preemptible: matches!(
             meta["labels"]["priorityClassName"].as_str(),
             Some("build" | "inference")

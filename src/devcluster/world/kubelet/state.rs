@@ -140,10 +140,11 @@ impl Kubelets {
             addresses_given: 0,
         };
         self.nodes.insert(spec.name.clone(), state);
-        // Running pods were admitted before pending ones.
+        // Running pods were admitted before pending ones; those that name their GPU come before those that get any.
         pods.sort_by_key(|pod| {
             (
                 phase(pod) != "Running",
+                devices::reserved(pod).is_none(),
                 pod.metadata.creation_timestamp.clone(),
                 Key::of(&pod.metadata),
             )

@@ -311,3 +311,23 @@ fn a_stopped_kubelet_and_foreign_nodes_do_nothing() {
     assert!(bench.writes().is_empty());
     assert_eq!(bench.kubelets.next_wakeup(), None);
 }
+
+#[test]
+fn a_restarted_kubelet_leaves_reserved_gpus_to_the_pods_that_name_them() {
+    let mut bench = Bench::new(Timings::default());
+    let running = |name: &str, gpus: u32| {
+        let mut pod = pod(name, gpus, json!({}));
+        pod.status = serde_json::from_value(json!({"phase": "Running"})).expect("a status");
+        pod
+    };
+    let first = Devices::of("n1", 8).take(&Pod::default(), 1);
+    let mut reservation = running("reservation", 1);
+    reservation.metadata.annotations = Some([(devices::RESERVED.to_owned(), first[0].clone())].into());
+    let pods = [running("a", 7), reservation].map(Arc::new).to_vec();
+    let node = NodeSpec::gpu("n1", 8);
+    bench
+        .kubelets
+        .start(&node, node.object(0, bench.now), 0, pods, bench.now);
+    let key = Key::of(&running("reservation", 1).metadata);
+    assert_eq!(bench.kubelets.pods[&key].devices, first);
+}
