@@ -17,7 +17,7 @@ use super::schema;
 
 pub use evictions::{Eviction, EvictionList, QueueSide};
 pub use explain::{Explanation, Subject};
-pub use nodes::{GpuMap, GpuUser, Node, NodeGpus, NodeList, NodeOnMap, NodeState, Room, SharedGpu};
+pub use nodes::{GpuMap, GpuUser, Node, NodeGpus, NodeList, NodeOnMap, NodeResource, NodeState, SharedGpu};
 pub use queues::{InForce, Queue, QueueHistory, QueueList, QueueSample};
 pub use what_if::{WhatIf, WhatIfAsked, WouldBind, WouldEvict, WouldWait};
 pub use workloads::{

@@ -37,9 +37,9 @@ pub struct Node {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<NodeGpus>,
     /// Cores.
-    pub cpu: Room,
+    pub cpu: NodeResource,
     /// Bytes.
-    pub memory: Room,
+    pub memory: NodeResource,
     /// Pods on it, of all schedulers.
     pub pods: usize,
 }
@@ -94,7 +94,7 @@ impl NodeState {
 
 /// How much there is, and how much of it is free.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Room {
+pub struct NodeResource {
     /// What pods may use.
     pub total: f64,
     /// What none uses.

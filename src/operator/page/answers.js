@@ -54,8 +54,8 @@ const nodeOnMap = ({ name, state = "Ready", total, free, shared = [] }) => ({ na
 /** @api GpuMap */
 export const gpuMap = ({ meta: of, withoutGpus, nodes }) => ({ meta: meta(of), withoutGpus, nodes: nodes.map(nodeOnMap) });
 
-/** @api Room */
-const room = ({ total, free }) => ({ total, free });
+/** @api NodeResource */
+const nodeResource = ({ total, free }) => ({ total, free });
 
 /** @api GpuUser */
 const gpuUser = ({ namespace, pod, workload, queue: of, gpus, leaving = false }) => ({
@@ -74,7 +74,7 @@ const nodeGpus = ({ total, free, freeLater, memoryMib, shared = [], users = [], 
 
 /** @api Node */
 export const node = ({ name, shard, ready, cordoned = false, gpus, cpu, memory, pods }) => ({
-  name, shard, ready, cordoned, gpus: gpus && nodeGpus(gpus), cpu: room(cpu), memory: room(memory), pods,
+  name, shard, ready, cordoned, gpus: gpus && nodeGpus(gpus), cpu: nodeResource(cpu), memory: nodeResource(memory), pods,
 });
 
 /** @api PodCounts */

@@ -1,7 +1,7 @@
 //! The views of nodes.
 
 use super::overview::{Overview, Shard};
-use crate::api::views::{GpuMap, GpuUser, Node, NodeGpus, NodeList, NodeOnMap, NodeState, Room, SharedGpu};
+use crate::api::views::{GpuMap, GpuUser, Node, NodeGpus, NodeList, NodeOnMap, NodeResource, NodeState, SharedGpu};
 use crate::components::bus::NodeSeen;
 use crate::engine::overview::UserSeen;
 
@@ -90,11 +90,11 @@ fn show(shard: &Shard, node: &NodeSeen, visible: &Namespaces) -> Node {
         ready: node.ready,
         cordoned: node.cordoned,
         gpus: has_gpus(node).then(|| show_gpus(node, visible)),
-        cpu: Room {
+        cpu: NodeResource {
             total: cpu as f64 / 1e3,
             free: free[0] as f64 / 1e3,
         },
-        memory: Room {
+        memory: NodeResource {
             total: memory as f64,
             free: free[1] as f64,
         },
