@@ -208,25 +208,30 @@ async fn metrics_page(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     (headers, shared.metrics.render()).into_response()
 }
 
-/// The query of pages about one shard.
+/// Query parameters of pages about one shard.
 #[derive(Debug, Deserialize)]
-struct Of {
+struct ShardQuery {
     shard: Option<String>,
 }
 
-async fn get_snapshot(State(shared): State<Shared>, Query(of): Query<Of>, headers: HeaderMap) -> Response {
+async fn get_snapshot(State(shared): State<Shared>, Query(query): Query<ShardQuery>, headers: HeaderMap) -> Response {
     let right = Right::maintain("get", "/get-snapshot");
     match shared.access.refuses(right, &headers).await {
         Some(refusal) => refusal,
-        None => shared.inspection.snapshot(of.shard.as_deref(), &shared.readiness).await,
+        None => {
+            shared
+                .inspection
+                .snapshot(query.shard.as_deref(), &shared.readiness)
+                .await
+        }
     }
 }
 
-async fn get_job_order(State(shared): State<Shared>, Query(of): Query<Of>, headers: HeaderMap) -> Response {
+async fn get_job_order(State(shared): State<Shared>, Query(query): Query<ShardQuery>, headers: HeaderMap) -> Response {
     let right = Right::maintain("get", "/get-job-order");
     match shared.access.refuses(right, &headers).await {
         Some(refusal) => refusal,
-        None => shared.inspection.job_order(of.shard.as_deref()).await,
+        None => shared.inspection.job_order(query.shard.as_deref()).await,
     }
 }
 
