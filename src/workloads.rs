@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::api::PodGroup;
 use files::Files;
-use imagine::Of;
+use imagine::PodCount;
 
 /// Pods that workloads would make, and their pod groups.
 pub struct Made {
@@ -29,7 +29,7 @@ pub struct Made {
 /// # Errors
 /// If the text holds no workloads, too many, or some that cannot be grouped.
 pub fn made(text: &str, namespace: &str) -> anyhow::Result<Made> {
-    let mut scenario = read::manifests(text, false, Of::Whole, namespace)?;
+    let mut scenario = read::manifests(text, false, PodCount::All, namespace)?;
     // They are the cluster's to say, and a text may bring programs in them.
     scenario.objects.retain(|object| text_at(object, "/kind") != "Karta");
     let mut files = Files::new(scenario);

@@ -1,4 +1,4 @@
-//! Generates the pods of a workload, for manifests without them: at least one for each of its parts, with the labels that its controller would set.
+//! Generates the pods of a workload for manifests that have no pods: at least one for each part of the workload, with the labels that its controller would set.
 
 use serde_json::{Map, Value, json};
 
@@ -8,24 +8,24 @@ use crate::components::grouping::rules::known_kinds;
 
 /// How many pods are generated for parts with several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
-    /// A few of each, for display.
-    Parts,
+pub enum PodCount {
+    /// A few of each part, for display.
+    Few,
     /// All pods of the workload, up to the limit of one workload.
-    Whole,
+    All,
 }
 
-impl Of {
-    /// The number of generated pods of a part that has `count`.
-    fn many(self, count: i64) -> i64 {
+impl PodCount {
+    /// How many pods are generated for a part that has `count`.
+    fn limit(self, count: i64) -> i64 {
         match self {
-            Self::Parts => count.min(3),
-            Self::Whole => count.min(PODS_MAX as i64 + 1),
+            Self::Few => count.min(3),
+            Self::All => count.min(PODS_MAX as i64 + 1),
         }
     }
 }
 
-/// Pods of all workloads of a text, at most.
+/// Limit on the pods that are generated for all workloads of a text.
 pub const PODS_MAX: usize = 4_096;
 
 /// A generated pod: the end of its name, its labels, and its template.
@@ -35,34 +35,34 @@ struct Part<'a> {
     template: Option<&'a Value>,
 }
 
-/// The pods of the workload, each made when it is its turn; none if it is not of a kind that makes pods.
-pub fn pods(owner: &Value, of: Of) -> impl Iterator<Item = Value> {
+/// The pods of the workload, generated one by one as they are read; none if its kind does not make pods.
+pub fn pods(owner: &Value, how_many: PodCount) -> impl Iterator<Item = Value> {
     let (api_version, kind) = (text_at(owner, "/apiVersion"), text_at(owner, "/kind"));
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let is_known = known_kinds().any(|known| known == (group, &*kind));
     let parts = if kind == "Pod" || !is_known {
         Vec::new()
     } else {
-        parts(owner, &kind, of)
+        parts(owner, &kind, how_many)
     };
-    parts.into_iter().map(move |part| pod(owner, part, of))
+    parts.into_iter().map(move |part| pod(owner, part, how_many))
 }
 
-/// What is more than [`PODS_MAX`] may lack.
-fn parts<'a>(owner: &'a Value, kind: &str, of: Of) -> Vec<Part<'a>> {
+/// The parts of the workload. The list may end after more than [`PODS_MAX`]: the caller refuses so many.
+fn parts<'a>(owner: &'a Value, kind: &str, how_many: PodCount) -> Vec<Part<'a>> {
     match kind {
-        "JobSet" => job_set(owner, of),
-        "LeaderWorkerSet" => leader_and_worker(owner, of),
-        "PyTorchJob" => replicas(owner, "/spec/pytorchReplicaSpecs", of),
-        "TFJob" => replicas(owner, "/spec/tfReplicaSpecs", of),
-        "XGBoostJob" => replicas(owner, "/spec/xgbReplicaSpecs", of),
-        "JAXJob" => replicas(owner, "/spec/jaxReplicaSpecs", of),
-        "MPIJob" => replicas(owner, "/spec/mpiReplicaSpecs", of),
-        "RayCluster" => ray(owner, of),
+        "JobSet" => job_set(owner, how_many),
+        "LeaderWorkerSet" => leader_and_worker(owner, how_many),
+        "PyTorchJob" => replicas(owner, "/spec/pytorchReplicaSpecs", how_many),
+        "TFJob" => replicas(owner, "/spec/tfReplicaSpecs", how_many),
+        "XGBoostJob" => replicas(owner, "/spec/xgbReplicaSpecs", how_many),
+        "JAXJob" => replicas(owner, "/spec/jaxReplicaSpecs", how_many),
+        "MPIJob" => replicas(owner, "/spec/mpiReplicaSpecs", how_many),
+        "RayCluster" => ray(owner, how_many),
         _ => {
-            let count = match of {
-                Of::Parts => 1,
-                Of::Whole => of.many(number(owner, "/spec/parallelism", number(owner, "/spec/replicas", 1))),
+            let count = match how_many {
+                PodCount::Few => 1,
+                PodCount::All => how_many.limit(number(owner, "/spec/parallelism", number(owner, "/spec/replicas", 1))),
             };
             let part = |index| Part {
                 suffix: format!("{index}"),
@@ -74,16 +74,16 @@ fn parts<'a>(owner: &'a Value, kind: &str, of: Of) -> Vec<Part<'a>> {
     }
 }
 
-fn job_set(owner: &Value, of: Of) -> Vec<Part<'_>> {
+fn job_set(owner: &Value, how_many: PodCount) -> Vec<Part<'_>> {
     let jobs = owner.pointer("/spec/replicatedJobs").and_then(Value::as_array);
     let mut parts = Vec::new();
     for job in jobs.into_iter().flatten() {
         let (name, replicas) = (text_at(job, "/name"), number(job, "/replicas", 1));
-        let pods = match of {
-            Of::Parts => 1,
-            Of::Whole => of.many(number(job, "/template/spec/parallelism", 1)),
+        let pods = match how_many {
+            PodCount::Few => 1,
+            PodCount::All => how_many.limit(number(job, "/template/spec/parallelism", 1)),
         };
-        for index in 0..of.many(replicas) {
+        for index in 0..how_many.limit(replicas) {
             parts.extend((0..pods).map(|pod| Part {
                 suffix: format!("{name}-{index}-{pod}"),
                 labels: vec![
@@ -100,7 +100,7 @@ fn job_set(owner: &Value, of: Of) -> Vec<Part<'_>> {
     parts
 }
 
-fn leader_and_worker(owner: &Value, of: Of) -> Vec<Part<'_>> {
+fn leader_and_worker(owner: &Value, how_many: PodCount) -> Vec<Part<'_>> {
     let size = number(owner, "/spec/leaderWorkerTemplate/size", 1);
     let template = |index: i64| {
         let leader = owner
@@ -116,14 +116,14 @@ fn leader_and_worker(owner: &Value, of: Of) -> Vec<Part<'_>> {
         ],
         template: template(index),
     };
-    (0..of.many(size)).map(part).collect()
+    (0..how_many.limit(size)).map(part).collect()
 }
 
-fn replicas<'a>(owner: &'a Value, pointer: &str, of: Of) -> Vec<Part<'a>> {
+fn replicas<'a>(owner: &'a Value, pointer: &str, how_many: PodCount) -> Vec<Part<'a>> {
     let mut parts = Vec::new();
     for (kind, spec) in owner.pointer(pointer).and_then(Value::as_object).into_iter().flatten() {
         let kind = kind.to_ascii_lowercase();
-        parts.extend((0..of.many(number(spec, "/replicas", 1))).map(|index| Part {
+        parts.extend((0..how_many.limit(number(spec, "/replicas", 1))).map(|index| Part {
             suffix: format!("{kind}-{index}"),
             labels: vec![
                 (key::KUBEFLOW_JOB_NAME, text_at(owner, "/metadata/name")),
@@ -140,7 +140,7 @@ fn replicas<'a>(owner: &'a Value, pointer: &str, of: Of) -> Vec<Part<'a>> {
     parts
 }
 
-fn ray(owner: &Value, of: Of) -> Vec<Part<'_>> {
+fn ray(owner: &Value, how_many: PodCount) -> Vec<Part<'_>> {
     let head = owner.pointer("/spec/headGroupSpec/template");
     let groups = owner.pointer("/spec/workerGroupSpecs").and_then(Value::as_array);
     let workers = groups.into_iter().flatten().enumerate().map(|(index, group)| {
@@ -150,9 +150,9 @@ fn ray(owner: &Value, of: Of) -> Vec<Part<'_>> {
         } else {
             name
         };
-        let count = match of {
-            Of::Parts => 1,
-            Of::Whole => of.many(number(group, "/replicas", 1)),
+        let count = match how_many {
+            PodCount::Few => 1,
+            PodCount::All => how_many.limit(number(group, "/replicas", 1)),
         };
         (name, count, group.get("template"))
     });
@@ -179,7 +179,7 @@ fn number(value: &Value, pointer: &str, default: i64) -> i64 {
     value.pointer(pointer).and_then(Value::as_i64).unwrap_or(default)
 }
 
-fn pod(owner: &Value, part: Part, of: Of) -> Value {
+fn pod(owner: &Value, part: Part, how_many: PodCount) -> Value {
     let of_template = |field: &str| {
         let found = part
             .template
@@ -189,8 +189,8 @@ fn pod(owner: &Value, part: Part, of: Of) -> Value {
     let mut labels: Map<String, Value> = of_template("labels");
     labels.extend(part.labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
     let spec = part.template.and_then(|template| template.get("spec"));
-    let spec = match (of, spec) {
-        (Of::Whole, Some(spec)) => spec.clone(),
+    let spec = match (how_many, spec) {
+        (PodCount::All, Some(spec)) => spec.clone(),
         _ => json!({"containers": [], "priorityClassName": spec.and_then(|spec| spec.get("priorityClassName"))}),
     };
     let name = format!("{}-{}", text_at(owner, "/metadata/name"), part.suffix);

@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::imagine::{self, Of, PODS_MAX};
+use super::imagine::{self, PODS_MAX, PodCount};
 use super::room::Room;
 use super::text_at;
 use crate::api::names::object::SCHEDULER_NAME;
@@ -96,7 +96,7 @@ pub fn read(text: &str, as_kai: bool) -> anyhow::Result<Scenario> {
             serde_json::from_value(value).context("not of the form of a scenario")?,
         ));
     }
-    manifests(text, as_kai, Of::Parts, "default")
+    manifests(text, as_kai, PodCount::Few, "default")
 }
 
 /// KAI's answer to a scenario is known, so it is grouped exactly as KAI does.
@@ -143,7 +143,7 @@ fn scenario(form: Form) -> Scenario {
 ///
 /// # Errors
 /// If they are none, or too much.
-pub fn manifests(text: &str, as_kai: bool, of: Of, namespace: &str) -> anyhow::Result<Scenario> {
+pub fn manifests(text: &str, as_kai: bool, how_many: PodCount, namespace: &str) -> anyhow::Result<Scenario> {
     let mut objects = Vec::new();
     let room = Room::of(text);
     for document in serde_yaml_ng::Deserializer::from_str(text) {
@@ -174,7 +174,7 @@ pub fn manifests(text: &str, as_kai: bool, of: Of, namespace: &str) -> anyhow::R
     for object in &objects {
         if !owned.contains(&text_at(object, "/metadata/uid")) {
             let each = object.to_string().len();
-            for pod in imagine::pods(object, of) {
+            for pod in imagine::pods(object, how_many) {
                 (made, bytes) = (made + 1, bytes + each);
                 ensure!(made <= PODS_MAX, "makes more than {PODS_MAX} pods");
                 ensure!(bytes <= PODS_MIB << 20, "makes pods of more than {PODS_MIB} MiB in all");
