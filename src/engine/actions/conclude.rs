@@ -213,13 +213,13 @@ fn pipeline(model: &Model, id: PodId, place: &Place) -> Option<Pipeline> {
 }
 
 fn eviction(model: &Model, log: &mut CycleLog, id: PodId) -> Option<Eviction> {
-    let verdict = log.verdicts.remove(&id)?;
+    let reason = log.verdicts.remove(&id)?;
     Some(Eviction {
         pod: model.pods()[id].input.pod.clone(),
         group: group_of(model, id)?,
-        action: verdict.action,
-        for_group: verdict.for_group,
-        why: verdict.why,
+        action: reason.action,
+        for_group: reason.preemptor,
+        why: reason.cause,
         exceeds: Vec::new(),
     })
 }

@@ -9,15 +9,15 @@ use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
 use crate::engine::model::pod::State;
 use crate::engine::policy::ActionKind;
 
-/// Why a pod is evicted, and for which pod group.
+/// Why a pod is evicted.
 #[derive(Clone, Debug)]
-pub struct Verdict {
-    /// The action.
+pub struct EvictionReason {
+    /// The action that evicts it.
     pub action: ActionKind,
-    /// The pod group that gets the place.
-    pub for_group: Option<GroupKey>,
-    /// The cause.
-    pub why: EvictionCause,
+    /// The preemptor: the pod group that gets the place; `None` for a stale gang.
+    pub preemptor: Option<GroupKey>,
+    /// What the eviction is reported with.
+    pub cause: EvictionCause,
 }
 
 /// A pod that lost its place to a victim search of this cycle.
@@ -37,7 +37,7 @@ pub struct CycleLog {
     /// Why pod groups wait.
     pub findings: BTreeMap<PodGroupId, Findings>,
     /// Why pods are evicted.
-    pub verdicts: BTreeMap<PodId, Verdict>,
+    pub verdicts: BTreeMap<PodId, EvictionReason>,
     /// Pods that had a place and lost it in this cycle.
     pub taken: BTreeMap<PodId, Taken>,
     /// For each successful reclaim, the queues that gained by it.

@@ -86,7 +86,7 @@ pub fn spare_needless(cycle: &mut Cycle) -> bool {
     let mut found: Vec<(PodId, State)> = Vec::new();
     for (pod, taken) in taken {
         let now = &sparer.model.pods()[pod].state;
-        let meant = (log.verdicts.get(&pod)).is_some_and(|verdict| verdict.action == ActionKind::StaleGangEviction);
+        let meant = (log.verdicts.get(&pod)).is_some_and(|reason| reason.action == ActionKind::StaleGangEviction);
         let waits_for_its_own = now.plan.is_some() && now.plan == now.hold;
         let reclaim_relies_on = || now.plan.is_none() && reclaim_relies_on(sparer.model, log, pod, &taken);
         let to_be_spared = policy.plugins.spare || waits_for_its_own;

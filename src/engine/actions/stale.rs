@@ -14,7 +14,7 @@ use crate::engine::policy::{ActionKind, DisruptionBudgets};
 use super::budgets::within_budgets;
 use super::context::CycleContext;
 use super::cycle::Cycle;
-use super::cycle_log::Verdict;
+use super::cycle_log::EvictionReason;
 
 /// Updates the set of stale pod groups and their timestamps.
 fn watch_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
@@ -59,11 +59,11 @@ pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
             for &pod in &pods.pods {
                 let entry = &cycle.model.pods()[pod];
                 if entry.state.status.active_allocated() && entry.state.hold.is_some() {
-                    let why = EvictionCause::Broken {
+                    let cause = EvictionCause::Broken {
                         min: pods.min,
                         sub_group: (!only).then(|| Name::from(&**name)),
                     };
-                    doomed.push((pod, why));
+                    doomed.push((pod, cause));
                 }
             }
         }
@@ -74,14 +74,14 @@ pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
         {
             continue;
         }
-        for (pod, why) in doomed {
+        for (pod, cause) in doomed {
             cycle.model.evict(pod);
             cycle.log.verdicts.insert(
                 pod,
-                Verdict {
+                EvictionReason {
                     action: ActionKind::StaleGangEviction,
-                    for_group: None,
-                    why,
+                    preemptor: None,
+                    cause,
                 },
             );
         }

@@ -9,12 +9,12 @@ use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
 
 use super::{Answer, Case, lost};
 use crate::engine::actions::cycle::Cycle;
-use crate::engine::actions::cycle_log::{CycleLog, Taken, Verdict};
+use crate::engine::actions::cycle_log::{CycleLog, EvictionReason, Taken};
 
 /// Commits an answer.
 pub fn record(cycle: &mut Cycle, answer: &Answer) {
     let case = &answer.case;
-    let for_group = cycle.model.pod_groups()[case.pod_group].key.clone();
+    let preemptor = cycle.model.pod_groups()[case.pod_group].key.clone();
     let mut known: Vec<(QueueId, Arc<Sides>)> = Vec::new();
     debug_assert!(cycle.model.changed_since(answer.mark).next().is_some());
     remember_taken(cycle.model, &mut cycle.log, answer);
@@ -30,12 +30,12 @@ pub fn record(cycle: &mut Cycle, answer: &Answer) {
         }
         let between = sides(cycle.model, case, batch.pod_group, &mut known);
         for pod in lost {
-            let verdict = Verdict {
+            let reason = EvictionReason {
                 action: case.action.kind(),
-                for_group: Some(for_group.clone()),
-                why: case.action.cause(between.clone()),
+                preemptor: Some(preemptor.clone()),
+                cause: case.action.cause(between.clone()),
             };
-            cycle.log.verdicts.insert(pod, verdict);
+            cycle.log.verdicts.insert(pod, reason);
         }
         let times = cycle.model.pod_groups()[batch.pod_group].eviction_times();
         cycle.log.evictions_before.entry(batch.pod_group).or_insert(times);
