@@ -280,8 +280,8 @@ impl Engine {
 
     /// Retry delays of pods and nodes after failed binds, evictions and reservations, as events for another engine.
     #[must_use]
-    pub fn setbacks(&self) -> Vec<Event> {
-        self.model.setbacks()
+    pub fn retries(&self) -> Vec<Event> {
+        self.model.retries()
     }
 
     /// Whether the API server shows this decision about a pod, or the pod is gone.

@@ -165,9 +165,9 @@ impl Model {
         self.pod_groups.id(group)
     }
 
-    /// See [`Engine::setbacks`](crate::engine::Engine::setbacks).
+    /// See [`Engine::retries`](crate::engine::Engine::retries).
     #[must_use]
-    pub fn setbacks(&self) -> Vec<Event> {
+    pub fn retries(&self) -> Vec<Event> {
         let pods = self.retry_at.iter().map(|(at, id)| Event::Unbound {
             pod: self.pods[*id].input.pod.uid.clone(),
             retry_at: Some(*at),

@@ -235,8 +235,8 @@ impl Intake {
         under_way.append(&mut self.under_way);
         let mut groupings = mirror::Groupings::default();
         quietly(&mut || groupings = self.core.mirror.groupings());
-        let mut setbacks = Vec::new();
-        quietly(&mut || setbacks = self.core.engine.setbacks());
+        let mut retries = Vec::new();
+        quietly(&mut || retries = self.core.engine.retries());
         loop {
             let mut core = SchedulerCore::new(self.settings.clone(), self.policy.clone());
             core.mirror.aside.follow(&self.core.mirror.aside);
@@ -264,7 +264,7 @@ impl Intake {
             warn!("pods are without their groups until these are written");
         }
         quietly(&mut || {
-            for event in setbacks.drain(..) {
+            for event in retries.drain(..) {
                 self.core.engine.apply(event, now);
             }
             self.core.engine.apply(Event::Usage(self.usage.clone()), now);

@@ -2,7 +2,7 @@
 
 mod charge;
 mod claims;
-mod setbacks;
+mod timers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
