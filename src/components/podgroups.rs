@@ -96,7 +96,7 @@ pub async fn run(
                     return Err(Error::Closed);
                 }
                 messages.drain(..).for_each(|message| statuses.take_guarded(message));
-                statuses.pass_usage_on().await?;
+                statuses.send_usage().await?;
             }
             Some(written) = statuses.writes.join_next() => {
                 let written = written.map_err(|panic| Error::Panicked { task: "status write", panic: panic.to_string() })?;
@@ -481,8 +481,8 @@ impl PodGroups {
         self.sums_changed(groups);
     }
 
-    /// Passes changed usage to the queues, once everything has been counted.
-    async fn pass_usage_on(&mut self) -> Result<(), Error> {
+    /// Sends changed usage to the component `queues`, once every list is complete.
+    async fn send_usage(&mut self) -> Result<(), Error> {
         if !self.missing.is_empty() || (self.usage.is_empty() && self.complete) {
             return Ok(());
         }
