@@ -253,8 +253,8 @@ impl OrderTree {
         }
     }
 
-    /// Keeps the current place of a pod group that was not popped yet, although it is about to change.
-    pub fn hold(&mut self, view: &mut View, pod_group: PodGroupId) {
+    /// Keeps the current position of a pod group that was not popped yet, although its order is about to change.
+    pub fn keep_position(&mut self, view: &mut View, pod_group: PodGroupId) {
         if self.seen.has(pod_group.at()) || (view.pick)(pod_group) != Pick::Take {
             return;
         }

@@ -69,7 +69,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
                         }
                         .spare_since(answer.mark, false);
                     }
-                    hold_places(cycle, &mut pod_groups, action, answer.mark);
+                    keep_order_of_victims(cycle, &mut pod_groups, action, answer.mark);
                     record(cycle, &answer);
                     pod_groups.recount();
                     (cycle.observer)(Stage::Placed(action.kind()));
@@ -122,13 +122,13 @@ fn pick_preemptor(model: &Model, context: CycleContext, action: EvictingAction, 
     if suits { Pick::Take } else { Pick::Pass }
 }
 
-/// Pod groups that lose pods keep their places among those to be tried: the order of an action is that of its start.
-fn hold_places(cycle: &Cycle, pod_groups: &mut OrderTree, action: EvictingAction, mark: Mark) {
+/// Keeps the position of the pod groups that lose pods among those to be tried, since an action tries pod groups in the order of its start.
+fn keep_order_of_victims(cycle: &Cycle, pod_groups: &mut OrderTree, action: EvictingAction, mark: Mark) {
     let mut pick = |pod_group| pick_preemptor(cycle.model, cycle.context, action, pod_group);
     let mut view = View::of(cycle.model, &cycle.kept.sorted, &mut pick);
     for pod in cycle.model.changed_since(mark) {
         if let Some(pod_group) = cycle.model.pods()[pod].pod_group {
-            pod_groups.hold(&mut view, pod_group);
+            pod_groups.keep_position(&mut view, pod_group);
         }
     }
 }
