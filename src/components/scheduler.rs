@@ -140,7 +140,7 @@ pub async fn run(
         shown: Shown::new(&shard.name),
         refresh_at: None,
         nodes: rules.mirror.shard.clone(),
-        remarks: vec![ToPodGroups::Decides(shard.scope.clone(), rules.on)],
+        to_podgroups: vec![ToPodGroups::Decides(shard.scope.clone(), rules.on)],
         rejected: HashSet::new(),
         context,
         stores,
@@ -203,8 +203,8 @@ struct Scheduler {
     refresh_at: Option<Instant>,
     /// Which nodes are the shard's.
     nodes: mirror::Shard,
-    /// What podgroups is still to be told.
-    remarks: Vec<ToPodGroups>,
+    /// Messages to `podgroups` that are sent before the next wait.
+    to_podgroups: Vec<ToPodGroups>,
     /// Hashes of logged rejections: one that is repeated with each change of an object is logged once.
     rejected: HashSet<u64>,
     context: Context,
@@ -215,8 +215,8 @@ struct Scheduler {
     meter: Meter,
 }
 
-/// What there is to do next.
-enum Next {
+/// What ended the wait of the loop.
+enum Trigger {
     Leadership,
     /// The rules have changed.
     Rules,
@@ -255,16 +255,16 @@ impl Scheduler {
         loop {
             if self.asked.elapsed() >= SELECTORS_EVERY {
                 self.asked = Instant::now();
-                self.take_in(|intake, all| intake.ask_selectors(now(), all));
+                self.with_intake(|intake, all| intake.ask_selectors(now(), all));
             }
-            for remark in std::mem::take(&mut self.remarks) {
-                deliver(&self.bus.podgroups, remark).await?;
+            for message in std::mem::take(&mut self.to_podgroups) {
+                deliver(&self.bus.podgroups, message).await?;
             }
             let wake = self.next_cycle();
             let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
             let (shares, refresh) = (self.shown.due(), self.refresh_at);
             self.context.heartbeat.wait();
-            let next = tokio::select! {
+            let trigger = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => {
                     self.shown.clear(&self.context);
@@ -275,25 +275,25 @@ impl Scheduler {
                     if self.is_as_before(&leading.borrow_and_update()) {
                         continue;
                     }
-                    Next::Leadership
+                    Trigger::Leadership
                 }
                 changed = self.shard.rules.changed() => {
                     changed.map_err(|_| Error::Closed)?;
-                    Next::Rules
+                    Trigger::Rules
                 }
                 changed = self.meter.changed() => {
                     changed.map_err(|_| Error::Closed)?;
-                    Next::Usage
+                    Trigger::Usage
                 }
-                () = until(shares.unwrap_or(at)), if shares.is_some() => Next::Shares,
-                () = until(at), if wake.is_some() => Next::Cycle,
-                () = until(refresh.unwrap_or(at)), if refresh.is_some() => Next::Refresh,
-                () = until(self.asked + SELECTORS_EVERY), if self.intake.core.mirror.selectors_wait() => Next::Selectors,
-                received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => Next::Messages(received),
+                () = until(shares.unwrap_or(at)), if shares.is_some() => Trigger::Shares,
+                () = until(at), if wake.is_some() => Trigger::Cycle,
+                () = until(refresh.unwrap_or(at)), if refresh.is_some() => Trigger::Refresh,
+                () = until(self.asked + SELECTORS_EVERY), if self.intake.core.mirror.selectors_wait() => Trigger::Selectors,
+                received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => Trigger::Messages(received),
             };
             self.context.heartbeat.work();
-            match next {
-                Next::Leadership => {
+            match trigger {
+                Trigger::Leadership => {
                     self.changed = true;
                     self.shown.clear(&self.context);
                     let aside = self.intake.core.mirror.aside.all();
@@ -305,23 +305,23 @@ impl Scheduler {
                     }
                     info!(leading = self.led.is_some(), "leadership changed");
                 }
-                Next::Rules => self.follow(),
-                Next::Usage => {
+                Trigger::Rules => self.follow(),
+                Trigger::Usage => {
                     let usage = self.meter.usage();
                     self.tell(Event::Usage(usage));
                 }
-                Next::Shares => {
+                Trigger::Shares => {
                     let engine = &self.intake.core.engine;
                     let changed = self.shown.show_shares(&self.context, engine, &self.stores);
                     if !changed.is_empty() {
                         deliver(&self.bus.queues, ToQueues::FairShares(changed)).await?;
                     }
                 }
-                Next::Selectors => {}
-                Next::Cycle => self.cycle().await?,
-                Next::Refresh => self.refresh_verdicts().await?,
-                Next::Messages(0) => return Err(Error::Closed),
-                Next::Messages(_) => messages.drain(..).for_each(|message| self.take(message)),
+                Trigger::Selectors => {}
+                Trigger::Cycle => self.cycle().await?,
+                Trigger::Refresh => self.refresh_verdicts().await?,
+                Trigger::Messages(0) => return Err(Error::Closed),
+                Trigger::Messages(_) => messages.drain(..).for_each(|message| self.take(message)),
             }
         }
     }
@@ -345,10 +345,10 @@ impl Scheduler {
         let (number, rules) = self.shard.rules.borrow_and_update().clone();
         self.on = rules.on;
         let decides = ToPodGroups::Decides(self.shard.scope.clone(), rules.on);
-        self.remarks.push(decides);
+        self.to_podgroups.push(decides);
         self.nodes.clone_from(&rules.mirror.shard);
         self.meter.follow(rules.usage.as_ref());
-        self.take_in(|intake, all| intake.follow(&rules.mirror, &rules.policy, now(), all));
+        self.with_intake(|intake, all| intake.follow(&rules.mirror, &rules.policy, now(), all));
         self.changed = true;
         info!(on = rules.on, "the scheduler follows a change of its configuration");
         self.shard.follows(number);
@@ -376,11 +376,11 @@ impl Scheduler {
         match message {
             ToScheduler::Change(Change::Applied(object)) => {
                 trace_events::applied(&self.bus.traces, &object, &self.context.settings);
-                self.take_in(|intake, all| intake.object(object, true, now(), all));
+                self.with_intake(|intake, all| intake.object(object, true, now(), all));
             }
             ToScheduler::Change(Change::Deleted(object)) => {
                 trace_events::deleted(&self.bus.traces, &object);
-                self.take_in(|intake, all| intake.object(object, false, now(), all));
+                self.with_intake(|intake, all| intake.object(object, false, now(), all));
             }
             ToScheduler::Change(Change::Synced(kind)) => self.synced(kind),
             ToScheduler::Grouped(grouping) => {
@@ -392,7 +392,7 @@ impl Scheduler {
                     group: grouping.group,
                     sub_group: grouping.sub_group,
                 });
-                self.take_in(|intake, all| intake.change(&grouped, now(), all));
+                self.with_intake(|intake, all| intake.change(&grouped, now(), all));
             }
             ToScheduler::Outcome(Outcome::NotBound { pod, retry_at }) => {
                 record::not_bound(&self.context.history, &pod.uid, self.intake.core.engine.model());
@@ -439,14 +439,14 @@ impl Scheduler {
         }
     }
 
-    /// Has something taken in, and tells of what could not be.
-    fn take_in(&mut self, take: impl FnOnce(&mut Intake, &Everything) -> Taken) {
+    /// Applies a change to mirror and engine, and reports what could not be used.
+    fn with_intake(&mut self, change: impl FnOnce(&mut Intake, &Everything) -> Taken) {
         let stores = Arc::clone(&self.stores);
-        let taken = take(&mut self.intake, &|tell| stores.objects().for_each(tell));
-        self.took(taken);
+        let taken = change(&mut self.intake, &|tell| stores.objects().for_each(tell));
+        self.handle_taken(taken);
     }
 
-    fn took(&mut self, taken: Taken) {
+    fn handle_taken(&mut self, taken: Taken) {
         self.changed |= taken.told;
         for rejection in taken.rejections {
             let (kind, ns, name) = (rejection.kind, rejection.namespace, rejection.name);
@@ -489,14 +489,15 @@ impl Scheduler {
             _ => None,
         };
         match &subject {
-            Some(Subject::Pod(pod)) => self.remarks.push(ToPodGroups::Obstacles(vec![Obstacle {
+            Some(Subject::Pod(pod)) => self.to_podgroups.push(ToPodGroups::Obstacles(vec![Obstacle {
                 pod: pod.clone(),
                 kind: ObstacleKind::SetAside,
                 reason: reason::SET_ASIDE,
                 message: Some(why.clone()),
             }])),
             Some(Subject::PodGroup(group)) => {
-                self.remarks.push(ToPodGroups::SetAside(group.clone(), why.clone()));
+                self.to_podgroups
+                    .push(ToPodGroups::SetAside(group.clone(), why.clone()));
             }
             Some(Subject::Node(_)) | None => {}
         }
@@ -514,7 +515,7 @@ impl Scheduler {
     }
 
     fn tell(&mut self, event: Event) {
-        self.take_in(|intake, all| intake.tell(event, now(), all));
+        self.with_intake(|intake, all| intake.tell(event, now(), all));
     }
 
     async fn cycle(&mut self) -> Result<(), Error> {
@@ -532,7 +533,7 @@ impl Scheduler {
         let decisions = match decided {
             Ok(decisions) => decisions,
             Err(failed) => {
-                self.took(failed.taken);
+                self.handle_taken(failed.taken);
                 let panic = failed.panic;
                 let task = "scheduler";
                 return if failed.for_good {
