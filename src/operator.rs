@@ -2,7 +2,7 @@
 //!
 //! [`Operator::start`] starts every component and returns at once; [`Running`] is the handle on them. `unikai run` and the
 //! embedded cluster use the same one. Shutdown order: components finish open work while the lease is still
-//! renewed, then the lease is released, then the servers stop. Absent: scheduling decisions.
+//! renewed, then the lease is released, then the servers stop.
 
 pub mod access;
 pub mod bootstrap;
@@ -377,7 +377,7 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     Ok(listener)
 }
 
-/// What the state page shows.
+/// The content of `/state`.
 fn describe(
     election: watch::Receiver<lease::Status>,
     of_shards: watch::Receiver<BTreeMap<String, watch::Receiver<lease::Status>>>,

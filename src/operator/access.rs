@@ -1,6 +1,6 @@
-//! Who may see what the HTTP server has about the cluster: whoever the API server knows by the token of the request (TokenReview) and
-//! gives the right (SubjectAccessReview). Rights on pages are those of `nonResourceURLs` of a ClusterRole; what lists objects asks for the right to
-//! list them. Answers are remembered for a while.
+//! Authentication and authorization of requests to the HTTP server: the API server authenticates the token of the request (TokenReview) and decides whether
+//! its user has the right (SubjectAccessReview). Pages need a right on `nonResourceURLs`, as ClusterRoles grant them; views that list objects need the
+//! right to list these objects. Reviews are cached for a while.
 
 mod memory;
 
@@ -26,32 +26,31 @@ use crate::api::names::{group, header as named};
 use crate::api::views::Problem;
 use memory::Memory;
 
-/// How many callers, and how many answers about them, are remembered.
+/// Limits on cached callers, and on cached answers about their rights.
 const CALLERS_MAX: usize = 256;
 const ANSWERS_MAX: usize = 8_192;
-/// How many callers are looked up at once, and how many of their rights.
+/// How many tokens are reviewed at the same time, and for one caller how many rights.
 const ASKED_AT_ONCE: usize = 4;
 const RIGHTS_AT_ONCE: usize = 8;
-/// About so many namespaces the API server is asked for one answer.
+/// Limit on the namespaces about which one request asks the API server.
 const NAMESPACES_MAX: usize = 256;
-/// How long the API server may take to answer.
+/// Timeout of a review.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the API server says of a request.
+/// Whether a request may be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// It may be answered.
     Allowed,
-    /// Nobody is known by its token, or it has none.
+    /// It has no token, or one that the API server does not accept.
     Unknown,
-    /// Whoever it is may not.
+    /// Its user lacks the right.
     Forbidden,
-    /// The API server does not say, or too many others are asking.
+    /// The API server did not answer, or too many tokens are being reviewed.
     Unsure,
 }
 
 impl Answer {
-    /// The refusal; `None` if there is none.
+    /// The response that refuses the request; `None` if it is allowed.
     fn refusal(self, right: Right) -> Option<Response> {
         let Right { verb, path, role } = right;
         let (status, why) = match self {
@@ -75,7 +74,7 @@ impl Answer {
 const SEND_A_TOKEN: &str = "send a token of the cluster: Authorization: Bearer TOKEN";
 const CANNOT_BE_ASKED: &str = "the API server cannot be asked who you are";
 
-/// What somebody may be allowed to do, as a ClusterRole says it for `nonResourceURLs`.
+/// A right on one of `nonResourceURLs`, as a ClusterRole grants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Right {
     /// `get` or `put`.
@@ -87,14 +86,14 @@ pub struct Right {
 }
 
 impl Right {
-    /// To see a page.
+    /// The right to read a page.
     #[must_use]
     pub const fn view(path: &'static str) -> Self {
         let (verb, role) = ("get", "unikai-viewer");
         Self { verb, path, role }
     }
 
-    /// To do what is for those who run the cluster.
+    /// A right that only administrators of the cluster have.
     #[must_use]
     pub const fn maintain(verb: &'static str, path: &'static str) -> Self {
         let role = "unikai-maintainer";
@@ -102,18 +101,18 @@ impl Right {
     }
 }
 
-/// Objects that somebody may be allowed to list.
+/// A resource of the API that a caller may have the right to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Listing {
     group: &'static str,
     resource: &'static str,
 }
 
-/// Queues.
+/// The right to list queues.
 pub const QUEUES: Listing = Listing::of(group::SCHEDULING, "queues");
-/// Nodes.
+/// The right to list nodes.
 pub const NODES: Listing = Listing::of("", "nodes");
-/// What shows workloads: whoever may list one of these in a namespace is shown its workloads.
+/// Who may list one of these in a namespace may see its workloads.
 const WORKLOADS: [Listing; 2] = [Listing::of(group::SCHEDULING, "podgroups"), Listing::of("", "pods")];
 
 impl Listing {
@@ -121,25 +120,25 @@ impl Listing {
         Self { group, resource }
     }
 
-    /// As the rules of a role name it.
+    /// Resource and API group as in `podgroups.scheduling.run.ai`.
     fn name(self) -> String {
         let dot = if self.group.is_empty() { "" } else { "." };
         format!("{}{dot}{}", self.resource, self.group)
     }
 }
 
-/// A right of which the API server is asked.
+/// A right that is reviewed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Question {
     Page(Right),
-    /// In a namespace; in all if it is empty.
+    /// To list a resource in this namespace; in all of them if it is empty.
     List(Listing, String),
 }
 
-/// Of a token only the digest is kept.
+/// SHA-256 of a token. The tokens themselves are not kept.
 type TokenDigest = [u8; 32];
 
-/// Asks the API server, and remembers.
+/// Reviews tokens and rights, and caches the answers.
 pub struct Access {
     client: Client,
     callers: Memory<TokenDigest, Option<Arc<UserInfo>>>,
@@ -147,7 +146,7 @@ pub struct Access {
     turns: Semaphore,
 }
 
-/// Somebody whom the API server knows.
+/// An authenticated user.
 #[derive(Clone)]
 pub struct Caller {
     access: Arc<Access>,
@@ -155,12 +154,12 @@ pub struct Caller {
     token: TokenDigest,
 }
 
-/// The namespaces whose workloads somebody may see.
+/// The namespaces whose workloads a caller may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Namespaces {
-    /// All that there are and will be.
+    /// All, also those that are created later.
     All,
-    /// These.
+    /// Only these.
     These(BTreeSet<String>),
 }
 
@@ -176,7 +175,7 @@ impl Namespaces {
 }
 
 impl Access {
-    /// Asks through the client.
+    /// Sends reviews through the client.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self {
@@ -187,7 +186,7 @@ impl Access {
         }
     }
 
-    /// The refusal, unless whoever sent these headers has the right.
+    /// The response that refuses the request; `None` if the user of these headers has the right.
     pub async fn refuses(&self, right: Right, headers: &HeaderMap) -> Option<Response> {
         self.allows(right, headers).await.refusal(right)
     }
@@ -209,10 +208,10 @@ impl Access {
         }
     }
 
-    /// Who sent these headers.
+    /// The user whose token is in these headers.
     ///
     /// # Errors
-    /// The refusal, if nobody is known by them.
+    /// The response that refuses the request, if there is no valid token, or it cannot be reviewed.
     pub async fn caller(self: &Arc<Self>, headers: &HeaderMap) -> Result<Caller, Response> {
         let unknown = || {
             let mut response = refusal(StatusCode::UNAUTHORIZED, SEND_A_TOKEN.to_owned());
@@ -235,7 +234,7 @@ impl Access {
         }
     }
 
-    /// Whose token it is, if anybody's; `None` if the API server does not say, or too many others are asking.
+    /// The user of a token; `Some(None)` if it is not valid, `None` if the API server did not answer or too many tokens are being reviewed.
     async fn known(&self, token: &str, digest: TokenDigest) -> Option<Option<Arc<UserInfo>>> {
         if let Some(user) = self.callers.recall(&digest) {
             return Some(user);
@@ -255,7 +254,7 @@ impl Access {
         Some(user)
     }
 
-    /// Whether a user has a right; `None` if the API server does not say.
+    /// Whether a user has a right; `None` if the API server did not answer.
     async fn has(&self, user: &UserInfo, token: TokenDigest, question: Question) -> Option<bool> {
         let key = (question, token);
         if let Some(allowed) = self.answers.recall(&key) {
@@ -302,7 +301,7 @@ impl Access {
         Some(allowed)
     }
 
-    /// Has the API server fill in a review.
+    /// The review with the status that the API server sets.
     async fn review<K>(&self, review: &K) -> Option<K>
     where
         K: kube::Resource<DynamicType = ()> + Clone + serde::Serialize + serde::de::DeserializeOwned + std::fmt::Debug,
@@ -325,18 +324,18 @@ impl Caller {
         answer.ok_or_else(unsure)
     }
 
-    /// Whether objects of a kind may be listed.
+    /// Whether the caller may list a resource in all namespaces.
     ///
     /// # Errors
-    /// The refusal, if the API server does not say.
+    /// The response, if the API server did not answer.
     pub async fn may_list(&self, listing: Listing) -> Result<bool, Response> {
         self.has(Question::List(listing, String::new())).await
     }
 
-    /// Refuses, unless objects of a kind may be listed.
+    /// Fails unless the caller may list a resource in all namespaces.
     ///
     /// # Errors
-    /// The refusal.
+    /// The response that refuses the request.
     pub async fn must_list(&self, listing: Listing) -> Result<(), Response> {
         if self.may_list(listing).await? {
             return Ok(());
@@ -345,7 +344,7 @@ impl Caller {
         Err(refusal(StatusCode::FORBIDDEN, why))
     }
 
-    /// Whether workloads of a namespace may be seen; of all, if it is empty.
+    /// Whether the caller may see the workloads of a namespace; of all of them, if it is empty.
     async fn sees(&self, namespace: &str) -> Result<bool, Response> {
         for listing in WORKLOADS {
             if self.has(Question::List(listing, namespace.to_owned())).await? {
@@ -355,10 +354,10 @@ impl Caller {
         Ok(false)
     }
 
-    /// Refuses, unless workloads of a namespace may be seen.
+    /// Fails unless the caller may see the workloads of a namespace.
     ///
     /// # Errors
-    /// The refusal.
+    /// The response that refuses the request.
     pub async fn must_see(&self, namespace: &str) -> Result<(), Response> {
         if self.sees("").await? || self.sees(namespace).await? {
             return Ok(());
@@ -368,10 +367,10 @@ impl Caller {
         Err(refusal(StatusCode::FORBIDDEN, why))
     }
 
-    /// Of these namespaces those whose workloads may be seen, and how many were not asked about.
+    /// Which of these namespaces the caller may see, and how many were left out because there are more than [`NAMESPACES_MAX`].
     ///
     /// # Errors
-    /// The refusal, if the API server does not say.
+    /// The response, if the API server did not answer.
     pub async fn visible(&self, namespaces: &BTreeSet<String>) -> Result<(Namespaces, usize), Response> {
         if self.sees("").await? {
             return Ok((Namespaces::All, 0));
@@ -380,7 +379,7 @@ impl Caller {
             let seen = self.sees(namespace).await?;
             Ok::<_, Response>(seen.then(|| namespace.clone()))
         });
-        // Boxed: the compiler does not see through so many borrows otherwise.
+        // Boxed, since the compiler cannot infer the lifetimes of these borrows otherwise.
         let asked: Vec<_> = asked.map(Box::pin).collect();
         let mut answers = stream::iter(asked).buffer_unordered(RIGHTS_AT_ONCE);
         let mut seen = BTreeSet::new();
@@ -392,7 +391,7 @@ impl Caller {
     }
 }
 
-/// An answer that says why there is no other.
+/// A response with an error message as JSON.
 #[must_use]
 pub fn refusal(status: StatusCode, error: String) -> Response {
     (status, Json(Problem { error })).into_response()
@@ -402,7 +401,7 @@ fn unsure() -> Response {
     refusal(StatusCode::SERVICE_UNAVAILABLE, CANNOT_BE_ASKED.to_owned())
 }
 
-/// The token that a request carries. An API server that passes a request on takes the usual header away, so there is a second one.
+/// The token of a request. The API server's proxy removes the header `Authorization`, so clients behind it send a header of ours.
 fn token(headers: &HeaderMap) -> Option<&str> {
     if let Some(token) = headers.get(named::TOKEN) {
         return token.to_str().ok().map(str::trim).filter(|token| !token.is_empty());

@@ -1,7 +1,7 @@
 //! The clients of the API server, with keepalive on connections and a deadline for every request.
 //!
 //! Networks fail silently: packets are dropped, a load balancer keeps a dead connection open, a server accepts
-//! and never answers. So nothing here waits for ever: connections use TCP keepalive, and a request that is not
+//! and never answers. So no wait is unbounded: connections use TCP keepalive, and a request that is not
 //! answered in time fails, and its connection is closed. Failures are reported at once and never retried here: the components
 //! know what to retry, and when. (The library's own retries would go on silently for more than a minute.)
 //!
@@ -40,10 +40,10 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 /// Idle connections are not reused after this time, since routes may have changed.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// Timeouts of answers.
+/// Timeouts of responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Of the whole answer; of a watch's initial list, until it begins and between its parts.
+    /// For the whole response; for a watch's initial list: until it begins, and between two chunks.
     pub request: Duration,
     /// Duration of a watch, after which another continues it.
     pub watch: Duration,
@@ -69,7 +69,7 @@ pub struct Clients {
 pub enum Reach {
     /// Over the network.
     Network(Box<Config>),
-    /// In this process: requests name the path alone, and the service knows whose they are.
+    /// In this process. Requests have a path without a host, and the service authenticates its caller by itself.
     #[cfg(feature = "devcluster")]
     InProcess(InProcess),
 }
@@ -158,7 +158,7 @@ fn tcp() -> HttpConnector {
     tcp
 }
 
-/// What the clients of a process know of the API server: its address with failed connections, and the served version of `resource.k8s.io`.
+/// What the clients of a process share: the API server's address with its failed connections, and the served version of `resource.k8s.io`.
 type Known<'a> = (&'a ApiServerConnections, &'a Served);
 
 /// A client with deadlines and without the library's retries; with a fence, one for writes.
@@ -174,7 +174,7 @@ fn client(reach: &Reach, deadlines: Deadlines, known: Known<'_>, fence: Option<&
     }
 }
 
-/// The library's own stack over a connector.
+/// The layers of the kube client over a connector.
 fn networked<C>(
     config: &Config,
     connector: C,
@@ -202,7 +202,7 @@ where
     Ok(layered(service, &config.default_namespace, deadlines, known, fence))
 }
 
-/// What every client has, around the service that reaches the API server.
+/// Puts the layers that every client has around the service that sends to the API server.
 fn layered<S, B>(
     service: S,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! What the HTTP server sends compressed, and not again where the caller has it.
+//! Compression and entity tags of the HTTP server's responses.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -7,9 +7,9 @@ use axum::http::{HeaderMap, header};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// For what changes often.
+/// The level for responses that change often.
 pub const FAST: Compression = Compression::fast();
-/// For what is compressed once.
+/// The level for files that are compressed once.
 pub const BEST: Compression = Compression::best();
 
 /// The text, compressed.
@@ -22,7 +22,7 @@ pub fn gzip(text: &[u8], how: Compression) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Whether who asks takes gzip.
+/// Whether the client accepts gzip.
 #[must_use]
 pub fn takes_gzip(headers: &HeaderMap) -> bool {
     let mut all = listed(headers, &header::ACCEPT_ENCODING);
@@ -32,7 +32,7 @@ pub fn takes_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// An entity tag of a digest. A weak one: it says nothing of how the bytes are compressed.
+/// An entity tag of a digest. A weak one, since it is the same for compressed and plain content.
 #[must_use]
 pub fn tag(digest: &[u8]) -> String {
     let mut tag = "W/\"".to_owned();
@@ -43,14 +43,14 @@ pub fn tag(digest: &[u8]) -> String {
     tag
 }
 
-/// Whether who asks has what this tag names.
+/// Whether the client has the content with this tag already (`If-None-Match`).
 #[must_use]
 pub fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     let strong = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     listed(headers, &header::IF_NONE_MATCH).any(|known| strong(known) == strong(tag))
 }
 
-/// The parts of a header that holds a list.
+/// The elements of a header that holds a list.
 fn listed<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> impl Iterator<Item = &'a str> {
     let all = headers.get_all(name).into_iter();
     all.filter_map(|value| value.to_str().ok())

@@ -1,7 +1,7 @@
 //! Watches Config and SchedulingShards, publishes the effective configuration, and, while this process leads, creates missing objects and writes conditions.
 //!
-//! A kind that is not served or not readable counts as having no objects. Absent: the meaning of fields (`config`), and applying
-//! a change (`operator`).
+//! A kind that is not served or not readable counts as having no objects. The meaning of fields is in `config`; changes are applied
+//! in `operator`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,34 +43,34 @@ const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Input of the task.
 pub struct Configuration {
-    /// For the watches.
+    /// The client for the watches.
     pub watches: Client,
-    /// How it is watched.
+    /// Parameters of the watches.
     pub config: watcher::Config,
-    /// For the leader's writes.
+    /// The client for the leader's writes.
     pub writes: Client,
     /// Whether this process leads.
     pub leading: Leading,
-    /// What the process waits for.
+    /// Where the task reports that the configuration is known.
     pub readiness: Readiness,
     /// Resolves flags and objects into one configuration.
     pub resolver: Resolver,
-    /// The channel of the effective configuration.
+    /// Where the effective configuration is published.
     pub in_force: watch::Sender<InForce>,
     /// The configuration numbers that the schedulers have applied.
     pub follows: watch::Receiver<Followed>,
-    /// What the NUMA exporter cannot be made without.
+    /// Objects or fields that are missing for the NUMA exporter.
     pub missing: watch::Receiver<Missing>,
     /// Whether the Prometheus server of Config answers.
     pub prometheus: watch::Receiver<Answers>,
-    /// Where the leader shows what has no effect.
+    /// Metrics; the leader counts the fields that have no effect.
     pub figures: Figures,
 }
 
-/// One kind, as it is watched.
+/// The watch of one kind, and its objects' conditions.
 struct Watched<K> {
     events: BoxStream<'static, watcher::Result<Event<Guarded<K>>>>,
-    /// Shown by the list that is under way.
+    /// The names in the list that is being read.
     listing: Vec<String>,
     /// By name.
     conditions: BTreeMap<String, Vec<Condition>>,
@@ -98,7 +98,7 @@ where
         }
     }
 
-    /// Waits for an event, and returns the changes of objects that it brings.
+    /// Waits for an event of the watch, and returns the changed objects.
     async fn next(&mut self) -> Vec<Change<K>> {
         match self.events.try_next().await {
             Ok(Some(Event::Init)) => self.listing.clear(),
@@ -145,7 +145,7 @@ fn is_absent(error: &watcher::Error) -> bool {
 /// Spec and conditions of an object.
 type Told<S> = (Seen<S>, Vec<Condition>);
 
-/// An object is there in this state, or gone.
+/// An object's new state, or its deletion.
 struct Change<K> {
     name: String,
     object: Option<Result<K, (ObjectMeta, String)>>,
@@ -201,7 +201,7 @@ impl Configuration {
         let mut reports: Vec<Report> = Vec::new();
         let mut changed = Some(Instant::now());
         let mut write_at = None;
-        // The term in which missing objects were created.
+        // The term in which missing objects were created last.
         let mut made = None;
         let mut told_of = Vec::new();
         loop {
@@ -358,7 +358,7 @@ impl Configuration {
     }
 }
 
-/// Shows how many fields of each object have no effect or are wrong. Returns what is shown; `before`: what was.
+/// Sets the metrics of each object: how many fields have no effect or are wrong. Returns the objects with metrics; `before`: those of the last call.
 fn show(figures: &Figures, reports: &[Report], before: &[String]) -> Vec<String> {
     let mut shown = Vec::new();
     for report in reports {

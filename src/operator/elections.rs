@@ -77,7 +77,7 @@ impl Elections {
         }
     }
 
-    /// The terms of this process as they change.
+    /// The terms that this process leads, with changes.
     #[must_use]
     pub fn leading(&self) -> Leading {
         self.leads.watch()
@@ -95,7 +95,7 @@ impl Elections {
         self.shown.subscribe()
     }
 
-    /// Takes part until `release`, then releases all held Leases. Failures of the API server are retried.
+    /// Runs all elections until `release`, then releases all held Leases. Failures of the API server are retried.
     ///
     /// # Errors
     /// If a scheduler's thread is stuck while this process leads. The Leases have been released then.

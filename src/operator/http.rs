@@ -1,5 +1,5 @@
 //! The HTTP server for people, probes and Prometheus: the page, `/healthz`, `/readyz`, `/metrics`, `/state`, `/get-snapshot`, `/get-job-order`, `/log-level`, `/api/v1/`.
-//! Plain HTTP, and nothing that changes anything in the cluster. What it shows of the cluster is for those whom the API server lets read it.
+//! Plain HTTP; no request changes anything in the cluster. Pages about the cluster are served to callers whom the API server authorizes (`access.rs`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use crate::components::admission::connections::Connections;
 use crate::components::heartbeat::Heartbeat;
 use crate::components::readiness::Readiness;
 
-/// How long the header of a request may take, and be. A token of the cluster has a few kilobytes.
+/// Limits on the time and the size of a request's header. The largest part of it is a token of a few kilobytes.
 const HEADER: Duration = Duration::from_secs(10);
 const HEADER_BYTES: usize = 64 << 10;
 const HEADER_LIST: u32 = 64 << 10;
-/// Bytes of the body of a request: a filter of log lines.
+/// Limit on the body of a request. Only `/log-level` takes one: a log filter.
 const BODY_MAX: usize = 1 << 10;
-/// Requests at a time on one connection.
+/// Limit on concurrent requests on one connection.
 const STREAMS: u32 = 16;
-/// How long answers under way may take at the end.
+/// How long open requests may take at shutdown.
 const DRAIN: Duration = Duration::from_millis(200);
 
 /// Flags of the HTTP server.
@@ -58,10 +58,10 @@ pub struct Args {
     pub protect_metrics: bool,
 }
 
-/// Says why the process should be ended and started again, if it should.
+/// The liveness check: an error is the reason to restart the process.
 pub type Alive = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Not alive when the scheduler's thread has been at the same piece of work for so long.
+/// A liveness check that fails when the scheduler's thread has been busy with one piece of work for `bound`.
 #[must_use]
 pub fn alive(heartbeat: Heartbeat, bound: Duration) -> Alive {
     Arc::new(move || {
@@ -74,26 +74,26 @@ pub fn alive(heartbeat: Heartbeat, bound: Duration) -> Alive {
     })
 }
 
-/// Answers what the state page shows beyond readiness.
+/// Computes the content of `/state`, apart from readiness.
 pub type Describe = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// What is served, and to whom.
+/// What the server's pages are made from.
 pub struct Shown {
-    /// Whether the process should go on.
+    /// For `/healthz`.
     pub alive: Alive,
-    /// What the process waits for.
+    /// For `/readyz`.
     pub readiness: Readiness,
-    /// The state page.
+    /// For `/state`.
     pub describe: Describe,
-    /// The metrics.
+    /// For `/metrics`.
     pub metrics: Page,
-    /// Says who may do what.
+    /// Authorizes requests.
     pub access: Arc<Access>,
-    /// What is shown of the cluster to people's tools.
+    /// For `/api/v1/`.
     pub views: Arc<Views>,
-    /// Snapshots, and the order of what waits.
+    /// For `/get-snapshot` and `/get-job-order`.
     pub inspection: Arc<Inspection>,
-    /// Whether metrics are for some only.
+    /// Whether `/metrics` is served to authorized callers only.
     pub protect_metrics: bool,
 }
 
@@ -103,7 +103,7 @@ type Shared = Arc<Shown>;
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
-    /// Where it listens; the port is the one that was drawn if port 0 was asked for.
+    /// Where it listens, with the actual port if port 0 was requested.
     pub address: SocketAddr,
 }
 
@@ -123,7 +123,7 @@ impl Bound {
     /// Serves until `end`.
     ///
     /// # Errors
-    /// When the listener breaks.
+    /// When the listener fails.
     pub async fn serve(self, shown: Shown, end: CancellationToken) -> anyhow::Result<()> {
         let upkeep = shown.metrics.clone();
         let handle = axum_server::Handle::<SocketAddr>::new();
@@ -144,7 +144,7 @@ impl Bound {
         let server = server.serve(router(Arc::new(shown)).into_make_service());
         let shut_down = async {
             end.cancelled().await;
-            // A scraper that keeps its connection open does not keep the process alive.
+            // A bounded time: a scraper that keeps its connection open must not delay the end of the process.
             handle.graceful_shutdown(Some(DRAIN));
             std::future::pending::<()>().await;
         };
@@ -246,7 +246,7 @@ async fn log_level(State(shared): State<Shared>, headers: HeaderMap) -> Response
     }
 }
 
-/// The body is what `--log-level` takes.
+/// The body is a value of `--log-level`.
 async fn set_log_level(State(shared): State<Shared>, headers: HeaderMap, body: String) -> Response {
     let right = Right::maintain("put", "/log-level");
     if let Some(refusal) = shared.access.refuses(right, &headers).await {

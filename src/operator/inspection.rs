@@ -1,7 +1,7 @@
-//! What is shown of the scheduler to whoever looks into it: the whole cluster as a snapshot, and the order of what waits.
+//! State of the schedulers for administrators: the whole cluster as a snapshot, and the order of the pod groups that wait.
 //!
-//! A snapshot goes out as a stream. What it takes beside the objects that are in memory anyway is a pointer for each of them, the pod that is being written
-//! and a few chunks of text, however large the cluster is. One at a time is written, and none longer than [`LONGEST`].
+//! A snapshot is sent as a stream, so that its memory does not grow with the cluster: beside the objects that are in memory anyway it takes a pointer to each
+//! of them, the pod that is being written and a few chunks of text. One snapshot is written at a time, for at most [`LONGEST`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -27,15 +27,15 @@ use crate::components::scheduler::Rules;
 use crate::components::watches::Stores;
 use crate::snapshot::{self, Cluster, Place};
 
-/// So long may a snapshot take until whoever asked for it has read it.
+/// How long a client may take to read a snapshot.
 const LONGEST: Duration = Duration::from_secs(300);
-/// So long may a component take to answer.
+/// How long a component may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Bytes in a chunk of a snapshot, and chunks on their way.
+/// Bytes in a chunk of a snapshot, and how many chunks are buffered.
 const CHUNK: usize = 256 << 10;
 const CHUNKS: usize = 2;
 
-/// What is said before everything has been listed once.
+/// The answer while the first lists are incomplete.
 pub const NOT_KNOWN: &str = "not everything is known yet\n";
 
 /// See the module.
@@ -46,7 +46,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Of the components that run, and what is in force.
+    /// Reads the running components (`seen`) and the effective configuration.
     #[must_use]
     pub fn new(seen: watch::Receiver<Option<Shown>>, in_force: watch::Receiver<InForce>) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Inspection {
         }
     }
 
-    /// A shard as it is known now: by its name, or else the default one, or the first.
+    /// The shard of that name. Without a name: the default shard, or the first if there is no default one.
     fn shard(&self, asked: Option<&str>) -> Result<Shard, Refusal> {
         let known = self.seen.borrow().clone().zip(self.in_force.borrow().clone());
         let Some((shown, (_, resolved))) = known else {
@@ -72,7 +72,7 @@ impl Inspection {
             return Err((StatusCode::NOT_FOUND, why));
         };
         let Some(rules) = resolved.shards.iter().find(|shard| shard.name == *name) else {
-            // Components are about to start again without it.
+            // The shard was deleted, and the components are about to be restarted without it.
             return Err((StatusCode::SERVICE_UNAVAILABLE, NOT_KNOWN.to_owned()));
         };
         Ok(Shard {
@@ -82,10 +82,10 @@ impl Inspection {
         })
     }
 
-    /// What a scheduler like that of a shard would be told.
+    /// The input with which another scheduler for this shard can be built.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Why it is not available.
     pub async fn known(&self, shard: Option<&str>) -> Result<Known, (StatusCode, String)> {
         let Shard { rules, shown, .. } = self.shard(shard)?;
         let groupings = ask(&shown.bus.grouper, ToGrouper::Unwritten).await;
@@ -128,7 +128,7 @@ impl Inspection {
                 Ok(objects) => info!(objects, "a snapshot was handed out"),
                 Err(error) => {
                     warn!(%error, "a snapshot was not handed out to its end");
-                    // Whoever reads is told that it is not whole, if it still reads.
+                    // Breaks off the response, so that the client does not take the snapshot for complete.
                     let _ = sender.try_send(Err(error));
                 }
             }
@@ -142,7 +142,7 @@ impl Inspection {
         (headers, Body::from_stream(futures::stream::unfold(chunks, next))).into_response()
     }
 
-    /// The pod groups of a shard that wait, in the order in which they would be tried.
+    /// The pod groups of a shard that wait, in the order in which the next cycle would try them.
     pub async fn job_order(&self, shard: Option<&str>) -> Response {
         let shard = match self.shard(shard) {
             Ok(shard) => shard,
@@ -155,20 +155,20 @@ impl Inspection {
     }
 }
 
-/// What a scheduler is told.
+/// The input of a scheduler.
 pub struct Known {
-    /// What it goes by.
+    /// Its settings.
     pub rules: Rules,
-    /// The pod groups of pods that do not name theirs yet.
+    /// The pod groups of pods whose PodGroup or label is not written yet.
     pub groupings: Vec<Grouping>,
     /// The objects.
     pub stores: Arc<Stores>,
 }
 
-/// Why there is no answer.
+/// Status and text of a response that refuses a request.
 type Refusal = (StatusCode, String);
 
-/// A shard, and what is known.
+/// A shard's scheduler and settings, and the components of the process.
 struct Shard {
     scheduler: mpsc::Sender<ToScheduler>,
     rules: Rules,
@@ -176,7 +176,7 @@ struct Shard {
 }
 
 impl Shard {
-    /// Everything that is known, at this moment.
+    /// The objects and settings of a snapshot; `None` if the grouper does not answer.
     async fn cluster(self) -> Option<Cluster> {
         let Shown { bus, stores, .. } = self.shown;
         let groupings = ask(&bus.grouper, ToGrouper::Unwritten).await?;
@@ -201,7 +201,7 @@ impl Shard {
     }
 }
 
-/// Asks a component; `None` if it does not answer.
+/// Requests something from a component; `None` if it does not answer in time.
 pub async fn ask<M, T>(component: &mpsc::Sender<M>, question: impl FnOnce(Reply<T>) -> M) -> Option<T> {
     let (reply, mut answer) = mpsc::channel(1);
     let asked = async {
@@ -211,7 +211,7 @@ pub async fn ask<M, T>(component: &mpsc::Sender<M>, question: impl FnOnce(Reply<
     timeout(ANSWER, asked).await.ok().flatten()
 }
 
-/// As KAI shows it, with the namespace beside: names alone may meet.
+/// The order in KAI's format, with the namespace added, since names are unique only within one.
 fn in_order(waiting: &[WaitingGroup]) -> Value {
     let entry = |waits: &WaitingGroup| json!({"id": waits.group.name(), "namespace": waits.group.namespace(), "priority": waits.priority});
     let mut by_queue: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
@@ -233,7 +233,7 @@ fn refused(status: StatusCode, why: &str) -> Response {
     (status, why.to_owned()).into_response()
 }
 
-/// Passes on what is written, chunk by chunk, as fast as it is read.
+/// Writes into the response, chunk by chunk, and blocks while the client reads slowly.
 struct Chunks {
     collected: Vec<u8>,
     sender: mpsc::Sender<io::Result<Bytes>>,

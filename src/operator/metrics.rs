@@ -12,7 +12,7 @@ use crate::components::figures::families::{Family, Kind, OF_THE_PROCESS};
 
 /// The text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// The prefix of the names that are KAI's.
+/// The prefix of the metrics that KAI has, too.
 pub const KAI: &str = "kai";
 /// Interval of the recorder's upkeep of histograms.
 const UPKEEP: Duration = Duration::from_secs(30);
@@ -26,8 +26,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page of these figures, with another prefix than KAI's if so wanted. Starts the recorder of the process, so that nothing
-    /// that is counted from now on is lost.
+    /// The page of these figures; `namespace` replaces the prefix [`KAI`]. Installs the recorder of the process, so that every later
+    /// count is on the page.
     #[must_use]
     pub fn new(figures: Figures, namespace: watch::Receiver<String>) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Page {
         }
     }
 
-    /// The text.
+    /// The page's text.
     #[must_use]
     pub fn render(&self) -> String {
         let page = self.recorded.render() + &self.figures.render();
@@ -57,7 +57,7 @@ impl Page {
     }
 }
 
-/// A line of the page with another prefix than KAI's.
+/// A line of the page, with [`KAI`] replaced by `namespace`.
 fn renamed(line: &str, namespace: &str) -> String {
     for start in ["# HELP ", "# TYPE ", ""] {
         let name = line.strip_prefix(start).and_then(|rest| rest.strip_prefix("kai_"));

@@ -1,5 +1,4 @@
-//! The page for people: files that are part of the binary. They show nothing by themselves; what the page shows it reads from `/api/v1/`, with the token of
-//! whoever looks at it.
+//! The page in the browser: static files that are part of the binary. Its scripts read all data from `/api/v1/`, with the token of the user.
 //!
 //! Paths are relative, so it works below any prefix: behind a port-forward, `kubectl proxy`, or `unikai page`.
 
@@ -13,14 +12,13 @@ use sha2::{Digest, Sha256};
 
 use super::compression::{self, gzip, takes_gzip};
 
-/// What a browser may do with the page: load the files beside it and ask the server that it came from, nothing else. No text becomes markup
-/// or code.
+/// The content security policy: only files and requests of the same server, no inline scripts or styles. Text of objects is never markup or code.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 /// Headers of every file.
 const HEADERS: [(HeaderName, &str); 7] = [
-    // It is asked each time whether the file is still the same, since names stay when the binary changes.
+    // Browsers revalidate each file, since the names of files are the same in every version of the binary.
     (header::CACHE_CONTROL, "no-cache"),
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -48,7 +46,6 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const PICTURE: &str = "image/svg+xml";
 
-/// All of them.
 const FILES: &[File] = files! {
     "/" => "index.html" as HTML,
     "/page/style.css" => "style.css" as CSS,
@@ -70,7 +67,7 @@ const FILES: &[File] = files! {
     "/page/workloads.js" => "workloads.js" as SCRIPT,
 };
 
-/// A file as it is sent.
+/// A file with what is computed from it once.
 struct Ready {
     kind: &'static str,
     tag: String,
@@ -78,13 +75,13 @@ struct Ready {
     compressed: Vec<u8>,
 }
 
-/// Compressed once, when the page is first asked for.
+/// Computed when the page is requested for the first time.
 static READY: LazyLock<Vec<Ready>> = LazyLock::new(|| {
     let ready = |file: &File| Ready {
         kind: file.kind,
         tag: compression::tag(&Sha256::digest(file.text)),
         plain: file.text,
-        // Without the compressed form it is sent as it is.
+        // Where this is empty, the file is sent uncompressed.
         compressed: gzip(file.text.as_bytes(), compression::BEST).unwrap_or_default(),
     };
     FILES.iter().map(ready).collect()

@@ -1,8 +1,8 @@
 //! A round: the components, from their start with one configuration to their graceful end.
 //!
-//! Scheduling rules change within a round. For other changes the round ends like the process, except that the Lease is kept, and
-//! the next begins; so no component needs to handle changes of settings. Between rounds nothing is decided. The webhook server stays, and reviews are
-//! answered as in the round before until the next knows the queues.
+//! Scheduling rules change within a round. For other changes the round ends like at shutdown, except that the Lease is kept, and
+//! the next begins; so no component needs to handle changes of settings. Between rounds nothing is decided. The webhook server goes on, and answers reviews
+//! as in the last round until the next one has listed the queues.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ const CONFIGURATION: &str = "configuration";
 /// The effective configuration with its number; `None` before it is known.
 pub type InForce = Option<(u64, Arc<Resolved>)>;
 
-/// The parts of a round that the state page shows.
+/// The parts of a round that HTTP pages read.
 #[derive(Clone)]
 pub struct Shown {
     /// The channels between components.
@@ -51,23 +51,23 @@ pub struct Shown {
     pub shards: Vec<String>,
     /// The node pools that they schedule.
     pub pools: Pools,
-    /// Pods that name this scheduler are ours.
+    /// The `schedulerName` of our pods.
     pub scheduler_name: String,
 }
 
 /// What all rounds share.
 pub struct Rounds {
-    /// The connections.
+    /// Clients of the API server.
     pub clients: Clients,
     /// Whether this process leads.
     pub leading: Leading,
-    /// What the process waits for.
+    /// Which parts of the process are ready.
     pub readiness: Readiness,
     /// The series of objects.
     pub figures: Figures,
     /// Watchdog of the scheduler's thread.
     pub heartbeat: Heartbeat,
-    /// What was decided of late.
+    /// Recent decisions.
     pub history: History,
     /// The server of the webhooks.
     pub webhook_server: Arc<WebhookServer>,
@@ -75,7 +75,7 @@ pub struct Rounds {
     pub webhooks: SocketAddr,
     /// Whether missing default queues are created.
     pub create_default_queues: bool,
-    /// What the state page shows.
+    /// The current round for HTTP pages.
     pub shown: watch::Sender<Option<Shown>>,
     /// The prefix of metrics.
     pub metrics_namespace: watch::Sender<String>,
@@ -83,7 +83,7 @@ pub struct Rounds {
     pub follows: watch::Sender<Followed>,
     /// The shards with a Lease of their own.
     pub shards: watch::Sender<Shards>,
-    /// What the NUMA exporter cannot be made without.
+    /// Objects or fields that are missing for the NUMA exporter.
     pub missing: watch::Sender<Missing>,
 }
 
@@ -148,7 +148,7 @@ impl Rounds {
         let mut rules = BTreeMap::new();
         let mut shards = Vec::new();
         for shard in &resolved.shards {
-            // The handle may go: the scheduler takes one of the same name.
+            // The handle may be dropped: the scheduler takes another of the same name.
             let _ = self.readiness.handle(Shard::readiness(&shard.name), "starting");
             let (steer, followed) = watch::channel((number, Arc::new(shard.rules.clone())));
             rules.insert(shard.name.clone(), (shard.scope(), steer));
@@ -198,7 +198,7 @@ impl Rounds {
         let watches = Kind::ALL.iter().map(|kind| format!("watch-{}", kind.plural()));
         let others = [CONFIGURATION, "webhooks", "webhook-configurations"].map(str::to_owned);
         for name in watches.chain(others) {
-            // The handle may go: the component takes one of the same name.
+            // The handle may be dropped: the component takes another of the same name.
             let _ = self.readiness.handle(name, "starting");
         }
     }

@@ -1,5 +1,5 @@
 //! Every task of the process, by name. A task that panics, or ends before shutdown, ends the process: a
-//! replica without its binder is worse than none.
+//! replica that leads without a binder would keep others from leading.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -29,7 +29,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The error of the process, if this task was not to end.
+    /// The error with which the process ends, because this task ended before shutdown.
     #[must_use]
     pub fn into_error(self) -> anyhow::Error {
         let name = self.name;

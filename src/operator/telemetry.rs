@@ -1,6 +1,6 @@
 //! Logs on standard error, as text or JSON lines, and traces to an OpenTelemetry collector where one is named: OTLP over HTTP with
-//! protobuf, the lightest of its protocols, to a collector nearby (no TLS). Which spans there are the components know; how many of
-//! them are sent, the standard variables say (`OTEL_TRACES_SAMPLER`, `OTEL_BSP_…`), and what else they carry
+//! protobuf, which needs the fewest libraries, to a collector nearby (no TLS). Components create the spans. OpenTelemetry's standard variables
+//! configure sampling and batches (`OTEL_TRACES_SAMPLER`, `OTEL_BSP_…`), and attributes and requests
 //! (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`).
 
 use std::io::IsTerminal;
@@ -55,7 +55,7 @@ pub struct Args {
     otlp_protocol: String,
 }
 
-/// The one protocol that we speak.
+/// The only supported protocol.
 const PROTOCOL: &str = "http/protobuf";
 
 impl Args {
@@ -70,9 +70,9 @@ impl Args {
 /// Log formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// One line per event, for people.
+    /// One line of plain text per event.
     Text,
-    /// One JSON object per event, for log stores.
+    /// One JSON object per event and line, for log collectors.
     Json,
 }
 
@@ -122,14 +122,14 @@ struct ActiveFormat {
     by_flag: bool,
 }
 
-/// Writes log lines as JSON from now on, or as text; `None`: as the flag says. Without effect where somebody else than [`start`] sees to logging.
+/// Writes log lines as JSON from now on, or as text; `None`: by the flag. Without effect if logging was not started by [`start`].
 pub fn set_json(json: Option<bool>) {
     if let Some(format) = FORMAT.get() {
         format.json.store(json.unwrap_or(format.by_flag), Ordering::Relaxed);
     }
 }
 
-/// Parses a filter. A word alone is a level: the library would take any other word for a module, and log nothing else.
+/// Parses a filter. A single word must be a level: the library would read any other word as a module, and log nothing but that module.
 fn filter(text: &str) -> anyhow::Result<EnvFilter> {
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let module = word.contains(['=', ':', '[']);
@@ -198,7 +198,8 @@ pub fn start(args: &Args, level: &str) -> anyhow::Result<Guard> {
     Ok(Guard { spans })
 }
 
-/// Lines of one format, written while it is the one that `json` says. Spans are noted at all times: one that began under the other format is named, too.
+/// The layer that writes lines in one format, as long as `json` selects that format. Spans are recorded by both layers at all times, so that a span that
+/// began under the other format is written, too.
 fn lines<S, W>(format: Format, json: &Arc<AtomicBool>, writer: W) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,

@@ -1,7 +1,7 @@
 //! The HTTP API for tools: `/api/v1/`, see `crate::api::views` for its answers.
 //!
-//! The overview of the whole cluster is read from the schedulers page by page and cached so long that reading it takes less than a hundredth of the
-//! time, so any number of viewers costs little. What the caller may not see is left out, by the rights that the API server reports.
+//! The overview of the whole cluster is read from the schedulers page by page, and cached so long that less than a hundredth of the time is spent on reading,
+//! however many clients there are. Objects that the caller may not list are left out ([`Access`]).
 
 mod answers;
 mod body;
@@ -117,7 +117,7 @@ async fn list_queues(State(views): State<Shared>, headers: HeaderMap) -> Answer 
     rendered(&overview, "queues", &headers, || queues::list(&overview)).await
 }
 
-/// Of which queue.
+/// Parameters of a queue's history.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HistoryAsked {
@@ -151,11 +151,11 @@ async fn get_gpu_map(State(views): State<Shared>, headers: HeaderMap) -> Answer 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NodesAsked {
-    /// Of this shard alone.
+    /// Only nodes of this shard.
     shard: Option<String>,
-    /// Those after this one, by name.
+    /// Only nodes whose names come after this one: the next page.
     after: Option<String>,
-    /// So many at most.
+    /// The maximum number of entries.
     limit: Option<usize>,
 }
 
@@ -191,23 +191,23 @@ async fn get_node(State(views): State<Shared>, Path(name): Path<String>, headers
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WorkloadsAsked {
-    /// Of this namespace alone.
+    /// Only workloads of this namespace.
     namespace: Option<String>,
-    /// In this queue or one below it.
+    /// Only those in this queue or a queue below it.
     queue: Option<String>,
-    /// In this state.
+    /// Only those in this state.
     state: Option<views::WorkloadState>,
-    /// Of which some pod waits.
+    /// Only those with a pod that waits.
     #[serde(default)]
     waiting: bool,
-    /// With this in their name, namespace or queue.
+    /// Only those with this text in their name, namespace or queue.
     contains: Option<String>,
     /// How they are ordered.
     #[serde(default)]
     order: views::WorkloadOrder,
-    /// Those after this one, `namespace/name`.
+    /// Only those after this one (`namespace/name`): the next page.
     after: Option<String>,
-    /// So many at most.
+    /// The maximum number of entries.
     limit: Option<usize>,
 }
 
@@ -257,11 +257,11 @@ async fn get_workload(
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EvictionsAsked {
-    /// Of this namespace alone.
+    /// Only evictions in this namespace.
     namespace: Option<String>,
-    /// Of this pod or pod group alone.
+    /// Only evictions of this pod or pod group.
     name: Option<String>,
-    /// So many at most.
+    /// The maximum number of entries.
     limit: Option<usize>,
 }
 
@@ -296,13 +296,13 @@ async fn list_evictions(
     Ok(json(&headers, &list).await)
 }
 
-/// What a question goes by.
+/// Parameters of a what-if request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WhatIfOf {
-    /// Of this shard.
+    /// The shard whose scheduler decides.
     shard: Option<String>,
-    /// Where what names no namespace is.
+    /// The namespace of objects that name none.
     namespace: Option<String>,
 }
 

@@ -63,7 +63,7 @@ where
 /// The resource of a request with its subresource: `pods/binding` of `/api/v1/namespaces/team/pods/p/binding`.
 fn resource(path: &str) -> String {
     let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
-    // The core group has a version alone, the others a name before it.
+    // `/api/VERSION/…` of the core group, `/apis/GROUP/VERSION/…` of the others.
     let (["api", _, rest @ ..] | ["apis", _, _, rest @ ..]) = &*parts else {
         return String::new();
     };

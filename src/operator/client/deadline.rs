@@ -34,11 +34,11 @@ pub struct Deadlines {
 /// The deadlines of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Bounds {
-    /// Until the answer begins.
+    /// Until the response begins.
     begin: Duration,
     /// Until it is complete.
     whole: Duration,
-    /// Between two parts of it.
+    /// Between two chunks of it.
     silence: Option<Duration>,
 }
 
@@ -165,7 +165,7 @@ impl<B> DeadlineBody<B> {
         body
     }
 
-    /// Resets the deadline between chunks.
+    /// Restarts the deadline for the next chunk.
     fn heard(&mut self) {
         if let Some(silence) = self.bounds.silence {
             self.wake.as_mut().reset(self.complete_by.min(Instant::now() + silence));

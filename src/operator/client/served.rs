@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// What an API server with these versions is asked for.
+    /// A client of an API server that serves these versions, and the paths that it requests.
     fn server(versions: &'static [&'static str]) -> (Client, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);

@@ -27,7 +27,7 @@ const FORGOTTEN: u32 = 20;
 /// The last observation of a replica's Lease.
 struct Seen {
     lease: Lease,
-    /// When its content was first observed.
+    /// When its content was first observed. Expiry is measured from here, so that clocks of machines do not matter.
     since: Instant,
 }
 
@@ -39,7 +39,7 @@ pub struct Replicas {
     of: String,
     events: BoxStream<'static, watcher::Result<watcher::Event<Lease>>>,
     seen: BTreeMap<String, Seen>,
-    /// Shown by the list that is under way.
+    /// The names in the list that is being read.
     listing: Vec<String>,
     own: Option<Lease>,
     renew_at: Instant,

@@ -74,7 +74,7 @@ fn no_text_becomes_markup_or_code_and_nothing_comes_from_elsewhere() {
         "srcdoc",
     ];
     for file in FILES {
-        // The name of the format of drawings is an address that nobody asks for.
+        // The namespace of SVG is a URL to which no request is sent.
         let text = file.text.replace("http://www.w3.org/2000/svg", "");
         for banned in BANNED {
             assert!(!text.contains(banned), "{}: {banned}", file.path);

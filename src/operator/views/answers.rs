@@ -1,4 +1,4 @@
-//! Answers as they leave: JSON, compressed for those who take it so, kept for the next who asks the same of the same overview, and not sent again to who has it.
+//! Responses: JSON, compressed for clients that accept it, cached with the overview that it was made from, and not sent again to clients that have it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::super::compression::{is_known, tag, takes_gzip};
 use super::body::{Body, body};
 use super::overview::Overview;
 
-/// An answer that is the same for all callers: computed once for each overview and key.
+/// A response that is the same for all callers: computed once for each overview and key.
 pub async fn rendered<T: Serialize>(
     overview: &Arc<Overview>,
     key: &str,
@@ -37,7 +37,7 @@ pub async fn rendered<T: Serialize>(
     Ok(response(headers, body))
 }
 
-/// An answer that is made for one caller.
+/// A response for one caller.
 pub async fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> Response {
     match serde_json::to_vec(value) {
         Ok(text) => response(headers, body(text, takes_gzip(headers)).await),
@@ -45,7 +45,7 @@ pub async fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> Response {
     }
 }
 
-/// The digest of an answer, without the time at which it was true: what is as it was a moment ago is no news. That time comes first in every answer.
+/// The digest of a response without its `asOf`, which comes first in every response: clients that have the same content need not load it again.
 fn digest_but(text: &[u8], as_of: Timestamp) -> Vec<u8> {
     let as_of = as_of.to_string();
     let at = text.windows(as_of.len()).position(|part| part == as_of.as_bytes());
@@ -68,7 +68,7 @@ fn response(asked: &HeaderMap, body: Body) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // What is shown depends on who asks.
+    // The content depends on the caller.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     if body.compressed && !known {

@@ -1,20 +1,19 @@
-//! Bodies of answers, compressed for clients that accept it.
+//! Bodies of responses, compressed for clients that accept it.
 
 use axum::body::Bytes;
 
 use super::super::compression::{FAST, gzip};
 
-/// Shorter answers are not worth compressing.
+/// Shorter bodies are not compressed.
 const WORTH_IT: usize = 4 << 10;
 
 /// The body of an answer.
 #[derive(Clone, Debug)]
 pub struct Body {
-    /// What is sent.
     pub bytes: Bytes,
     /// Whether it is compressed with gzip.
     pub compressed: bool,
-    /// What names its content, where that may be asked for again.
+    /// The entity tag, if clients may revalidate the content.
     pub tag: Option<String>,
 }
 

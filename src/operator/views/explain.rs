@@ -152,7 +152,7 @@ fn evidence(details: &WorkloadDetails) -> Vec<String> {
     all
 }
 
-/// What a queue holds of what.
+/// A queue's allocation next to its quota, limit and fair share.
 fn standing(queue: &Queue) -> String {
     let bound = |bound: Option<f64>| bound.map_or_else(|| "unlimited".to_owned(), number);
     format!(
@@ -165,7 +165,7 @@ fn standing(queue: &Queue) -> String {
     )
 }
 
-/// What shows more, then what would change it.
+/// Commands that show more, then those that would change the situation.
 fn commands(details: &WorkloadDetails) -> Vec<String> {
     let Workload {
         namespace, name, queue, ..
@@ -192,7 +192,7 @@ fn release_queue(held: &Held) -> String {
     )
 }
 
-/// The reason for a hold, behind what is held.
+/// The reason given with a hold, for the end of a sentence.
 fn reason(held: &Held) -> String {
     let reason = held.reason.as_ref();
     reason.map_or_else(String::new, |reason| format!(" ({reason})"))
@@ -354,7 +354,7 @@ fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-/// With at most two decimals.
+/// An amount with at most two decimals.
 fn number(amount: f64) -> String {
     let text = format!("{amount:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

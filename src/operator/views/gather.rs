@@ -23,13 +23,13 @@ use crate::clock;
 use crate::components::bus::{GroupKey, Look, Page, QueueSeen, Reply, ToScheduler, WaitingGroup};
 use crate::components::history::History;
 
-/// After so long it is tried again to see queues.
+/// Interval of attempts to read the queues, while this process does not schedule.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// The leaders.
+/// The states of the leader elections.
 #[derive(Clone)]
 pub struct Elections {
-    /// Of the cluster scope.
+    /// Of the Lease of the cluster and its default node pool.
     pub cluster: watch::Receiver<lease::Status>,
     /// Shards with a Lease of their own, by name.
     pub of_shards: watch::Receiver<BTreeMap<String, watch::Receiver<lease::Status>>>,
@@ -56,7 +56,7 @@ pub struct Gatherer {
 }
 
 impl Gatherer {
-    /// For the running components.
+    /// Reads from the running components (`seen`).
     #[must_use]
     pub fn new(seen: watch::Receiver<Option<Shown>>, elections: Elections, history: History) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Gatherer {
         }
     }
 
-    /// Adds to the history of queues what they hold, again and again.
+    /// Samples the history of queues until the process ends.
     pub async fn keep_history(&self) {
         loop {
             let shown = self.seen.borrow().clone();
@@ -77,7 +77,7 @@ impl Gatherer {
                 None => Vec::new(),
             };
             if seen.is_empty() {
-                // Not yet, or another replica schedules.
+                // The lists are incomplete, or another replica schedules.
                 tokio::time::sleep(RETRY).await;
             } else {
                 let pause = self.queue_history.add(clock::now(), &seen);
@@ -123,7 +123,7 @@ impl Gatherer {
         let as_of = clock::now();
         let mut shards = Vec::new();
         for (name, scheduler) in shown.shards.iter().zip(shown.bus.schedulers.inboxes()) {
-            // First, since this computes fair shares on a process that does not schedule.
+            // Requested first: on a process that does not schedule it has the fair shares computed that are read next.
             let order: Vec<WaitingGroup> = look(scheduler, Look::JobOrder).await?;
             let queues = look(scheduler, Look::Queues).await?;
             let mut nodes = all(scheduler, Look::Nodes).await?;

@@ -9,11 +9,11 @@ use super::super::access::Namespaces;
 
 /// The requested nodes.
 pub struct Asked<'a> {
-    /// Of this shard alone.
+    /// Only nodes of this shard.
     pub shard: Option<&'a str>,
-    /// Those after this one, by name.
+    /// Only nodes whose names come after this one: the next page.
     pub after: Option<&'a str>,
-    /// So many at most.
+    /// The maximum number of nodes.
     pub limit: Option<usize>,
 }
 
@@ -51,11 +51,11 @@ pub fn one(overview: &Overview, name: &str, visible: &Namespaces) -> Option<Node
     })
 }
 
-/// Those with GPUs, for a picture of them.
+/// The nodes with GPUs, for the map on the page.
 pub fn map(overview: &Overview) -> GpuMap {
     let all = || overview.shards.iter().flat_map(|shard| &shard.nodes);
     let mut nodes: Vec<NodeOnMap> = all().filter(|node| has_gpus(node)).map(on_map).collect();
-    // Those of one shard are in order.
+    // Only the nodes within one shard are sorted.
     nodes.sort_by(|left, right| left.name.cmp(&right.name));
     GpuMap {
         meta: overview.meta.clone(),

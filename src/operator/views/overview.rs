@@ -1,4 +1,4 @@
-//! The state of the whole cluster at one time, and the cached answers made from it.
+//! The state of the whole cluster at one time, and the cached responses made from it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,9 +14,9 @@ use crate::components::watches::Stores;
 /// Minimum and maximum age of a cached overview.
 const AT_LEAST: Duration = Duration::from_secs(1);
 const AT_MOST: Duration = Duration::from_secs(10);
-/// The time to read it, as a part of the time for which it is cached.
+/// It is cached for so many times the time that it took to read.
 const SHARE: u32 = 100;
-/// Maximum number of cached answers.
+/// Maximum number of cached responses.
 const KEPT: usize = 64;
 
 /// A SchedulingShard, as its scheduler reports it.
@@ -50,7 +50,7 @@ pub struct Overview {
 }
 
 impl Overview {
-    /// Of shards that were read just now, in this time.
+    /// An overview of shards that were just read; `cost`: how long that took.
     pub fn new(meta: Meta, shards: Vec<Shard>, stores: Arc<Stores>, cost: Duration) -> Self {
         let groups = shards.iter().flat_map(|shard| &shard.groups);
         let mut namespaces = BTreeSet::new();
@@ -81,13 +81,13 @@ impl Overview {
         self.made.elapsed() < (cost * SHARE).clamp(AT_LEAST, AT_MOST)
     }
 
-    /// A cached answer.
+    /// A cached response.
     pub fn rendered(&self, key: &str) -> Option<Body> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.get(key).cloned()
     }
 
-    /// Caches an answer that took this time to make.
+    /// Caches a response; `took`: how long its computation took.
     pub fn keep(&self, key: String, body: Body, took: Duration) {
         *self.cost.lock().unwrap_or_else(PoisonError::into_inner) += took;
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! What queues held of late, in memory: a limited number of samples of each queue. When there is room for no more, every other one goes and the next are
-//! taken at twice the distance, up to [`SPARSEST`]; from then on the oldest goes.
+//! The recent history of queues, in memory: a limited number of samples of each queue. When the limit is reached, every other sample is dropped and the
+//! interval doubles, up to [`SPARSEST`]; from then on the oldest sample is dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -10,15 +10,15 @@ use jiff::Timestamp;
 use crate::api::views::{Amounts, QueueSample};
 use crate::components::bus::QueueSeen;
 
-/// Samples of a queue: at last eight hours of them.
+/// Samples of a queue: eight hours at the longest interval.
 const SAMPLES: usize = 360;
-/// From one sample to the next, at first and at last.
+/// The interval of samples at the beginning, and at most.
 const DENSEST: Duration = Duration::from_secs(10);
 const SPARSEST: Duration = Duration::from_secs(80);
-/// Queues of which samples are kept, 30 KB each; the first by name.
+/// Limit on queues with a history, 30 KB each; the first by name have one.
 const QUEUES: usize = 500;
 
-/// What a queue held at some time: fair share, allocated, requested, each of cpu, memory and GPUs as the engine counts them.
+/// A queue at one time: fair share, allocated, requested, each of cpu, memory and GPUs in the engine's units.
 type Sample = [[i64; 3]; 3];
 
 /// See the module.
@@ -30,7 +30,7 @@ struct Past {
     every: Duration,
     /// When the samples were taken.
     times: VecDeque<Timestamp>,
-    /// One for each of the times; none from before the queue was there.
+    /// One sample for each of `times`; `None` for times before the queue existed.
     queues: BTreeMap<String, VecDeque<Option<Sample>>>,
 }
 
@@ -45,7 +45,7 @@ impl Default for QueueHistory {
 }
 
 impl QueueHistory {
-    /// Adds what all queues hold now, and says after what time to do so again. Queues that are gone are forgotten.
+    /// Adds a sample of all queues, and returns the interval to the next. The history of deleted queues is dropped.
     pub fn add(&self, now: Timestamp, seen: &[QueueSeen]) -> Duration {
         let mut past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         past.make_room();

@@ -30,7 +30,7 @@ pub fn path_up(overview: &Overview, shard: &Shard, name: &str) -> Vec<Queue> {
     let mut path: Vec<Queue> = Vec::new();
     let mut next = Some(name.to_owned());
     while let Some(queue) = next.and_then(|name| all.iter().find(|queue| queue.name == name)) {
-        // Ends a cycle of queues.
+        // Parents that form a cycle.
         if path.iter().any(|known| known.name == queue.name) {
             break;
         }
@@ -98,7 +98,7 @@ fn problem(queue: &QueueSeen, all: &BTreeMap<&str, &QueueSeen>) -> Option<String
     Some(format!("Queue {} is below itself", queue.name))
 }
 
-/// Workloads that wait and workloads that hold something, per queue with those below.
+/// How many workloads wait and how many hold resources, per queue, with the queues below it.
 fn counts(overview: &Overview, shard: &Shard) -> HashMap<String, (usize, usize)> {
     let parents = overview.parents();
     let mut counts: HashMap<String, (usize, usize)> = HashMap::new();

@@ -1,6 +1,6 @@
-//! Decides for pods that do not exist: a scheduler of its own gets the current objects and those pods, and is dropped afterwards.
+//! Decisions about pods that do not exist: a temporary mirror and engine get the current objects and these pods, and are dropped afterwards.
 //!
-//! One request at a time, on a thread of its own, with a pause after each that is longer than the request took.
+//! Requests run one at a time, on a thread of their own, with a pause after each that is a multiple of its time: they take a bounded part of one CPU.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,7 +48,7 @@ pub struct WhatIfs {
     deciding: Turns,
 }
 
-/// Lets one piece of work be done at a time, and the next only after a pause.
+/// Admits one request at a time, and the next only after a pause.
 struct Turns {
     turn: Arc<Semaphore>,
     not_before: Arc<Mutex<Instant>>,
@@ -62,7 +62,7 @@ impl Turns {
         }
     }
 
-    /// Does the work on a thread of its own; or the refusal, if it is not its turn.
+    /// Runs the work on a thread of its own; fails if another request is running, or during the pause.
     async fn take<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
         let turn = Arc::clone(&self.turn).try_acquire_owned().map_err(|_| busy())?;
         if Instant::now() < *self.not_before.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -129,7 +129,7 @@ impl Asked {
         Ok(Self::new(pods, groups))
     }
 
-    /// What workloads would make, as pods of this scheduler.
+    /// The pods that workloads would create, with the name of this scheduler.
     fn made(made: Made, scheduler: &str) -> Result<Self, String> {
         if made.pods.len() > PODS_MAX {
             return Err(format!("between 1 and {PODS_MAX} pods can be asked about at once"));
@@ -197,7 +197,7 @@ fn ask_for_limits(container: &mut core::Container) {
     }
 }
 
-/// Reads objects that were just created.
+/// Parses objects as if they had just been created.
 fn all<K: DeserializeOwned>(objects: Vec<Map<String, Value>>, kind: &str) -> Result<Vec<K>, String> {
     let now = json!(clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     let read = objects.into_iter().map(|mut object| {
@@ -218,7 +218,7 @@ fn all<K: DeserializeOwned>(objects: Vec<Map<String, Value>>, kind: &str) -> Res
 }
 
 impl WhatIfs {
-    /// Of the components that `inspection` reads.
+    /// Reads the objects through `inspection`.
     #[must_use]
     pub fn new(inspection: Arc<Inspection>) -> Self {
         Self {
@@ -228,10 +228,10 @@ impl WhatIfs {
         }
     }
 
-    /// What is asked by manifests: the pods that they would make.
+    /// Parses manifests: the request is about the pods that they would create.
     ///
     /// # Errors
-    /// The refusal: others are being read, or these make no sense.
+    /// The response that refuses it: others are being parsed, or these are invalid.
     pub async fn read(&self, text: Bytes, namespace: String, scheduler: String) -> Result<Asked, Response> {
         if text.len() > TEXT_MAX {
             let why = format!("manifests of more than {} KiB cannot be asked about", TEXT_MAX >> 10);
@@ -245,10 +245,10 @@ impl WhatIfs {
         read.await?.map_err(|why| refusal(StatusCode::BAD_REQUEST, why))
     }
 
-    /// What would be decided.
+    /// Decides about the requested pods.
     ///
     /// # Errors
-    /// The refusal: another request is running, the first lists are incomplete, or the time limit.
+    /// The response that refuses it: another request is running, the first lists are incomplete, or the time limit was exceeded.
     pub async fn decide(&self, shard: Option<&str>, asked: Asked) -> Result<Decided, Response> {
         let known = self.inspection.known(shard).await;
         let known = known.map_err(|(status, why)| refusal(status, why.trim().to_owned()))?;
@@ -262,7 +262,7 @@ impl WhatIfs {
     }
 }
 
-/// `None` after the time limit.
+/// Runs the cycles; `None` if the time limit is exceeded.
 fn decide(known: Known, asked: Asked, until: Instant) -> Option<Decided> {
     let mut decided = Decided::default();
     let objects = known.stores.objects();
@@ -346,7 +346,7 @@ fn take(decided: &mut Decided, core: &SchedulerCore, decisions: Decisions, ours:
             after_evictions,
         };
         match decided.binds.iter_mut().find(known) {
-            // A later cycle may move what was planned first.
+            // A later cycle may choose another node.
             Some(before) => *before = bind,
             None => decided.binds.push(bind),
         }

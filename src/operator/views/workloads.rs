@@ -19,22 +19,22 @@ use crate::engine::overview::{PodSeen, PodsSeen, first_sentence};
 
 use super::super::access::Namespaces;
 
-/// Which workloads are asked for: all, by default.
+/// Which workloads are listed; all by default.
 #[derive(Default)]
 pub struct Asked<'a> {
-    /// In this queue or one below it.
+    /// Only those in this queue or a queue below it.
     pub queue: Option<&'a str>,
-    /// In this state.
+    /// Only those in this state.
     pub state: Option<WorkloadState>,
-    /// Of which some pod waits.
+    /// Only those with a pod that waits.
     pub waiting: bool,
-    /// With this in `namespace/name` or in the name of the queue.
+    /// Only those with this text in `namespace/name` or in the name of the queue.
     pub contains: Option<&'a str>,
     /// How they are ordered.
     pub order: WorkloadOrder,
-    /// Those after this one, `namespace/name`, in that order.
+    /// Only those after this one (`namespace/name`) in that order: the next page.
     pub after: Option<&'a str>,
-    /// So many at most.
+    /// The maximum number of workloads.
     pub limit: Option<usize>,
 }
 
@@ -75,7 +75,7 @@ pub fn list(overview: &Overview, asked: &Asked, visible: &Namespaces) -> Workloa
         (Some((namespace, name)), _) => {
             let is_it = |key: &GroupKey| key.namespace() == namespace && key.name() == name;
             let at = all.iter().position(|(_, group)| is_it(&group.key));
-            // One that has gone meanwhile cannot be followed: what comes after it is begun anew.
+            // If that one has been deleted, the list begins again.
             at.map_or(0, |at| at + 1)
         }
     };
@@ -153,7 +153,7 @@ fn held(hold: &Hold) -> Held {
     }
 }
 
-/// Why it waits; where another process schedules, from the status that it wrote.
+/// Why it waits. If another process schedules its shard, from the status that this process wrote.
 fn verdict(overview: &Overview, group: &GroupSeen) -> Option<Verdict> {
     if !waits(&group.pods) {
         return None;
@@ -229,7 +229,7 @@ fn conditions(overview: &Overview, seen: &PodSeen) -> Vec<PodCondition> {
     conditions.unwrap_or_default()
 }
 
-/// The recorded moments, and those that conditions of the pods show.
+/// The recorded moments, and the transition times of its pods' conditions.
 fn timeline<'c>(
     workload: &Workload,
     conditions: impl Iterator<Item = &'c PodCondition>,

@@ -12,7 +12,7 @@ const WATCH: Duration = UNIT.saturating_mul(40);
 const NEVER: u32 = 100_000;
 const WATCH_URI: &str = "/api/v1/pods?allowWatchBookmarks=true&watch=true";
 
-/// An answer whose parts come after these units each; then it ends, or hangs.
+/// A response body whose chunks come after these time units each; then it ends, or hangs.
 struct Parts {
     after: VecDeque<u32>,
     hangs: bool,
@@ -97,7 +97,7 @@ async fn an_answer_that_does_not_end_fails_at_the_deadline() {
     assert!(came > 0 && !complete, "{came} parts");
 }
 
-/// A name that looks like a query must not make a read a watch without end.
+/// An object's name that looks like the query `watch=true` must not give a read the long deadline of a watch.
 #[tokio::test]
 async fn what_is_no_watch_by_its_client_has_the_deadline_of_a_read() {
     let sent = Instant::now();

@@ -1,11 +1,11 @@
-//! Commands that raise the limits and quotas that a workload waits for, to what it needs and no further.
+//! Commands that raise the limits and quotas for which a workload waits, to exactly what it needs.
 
 use serde_json::{Map, json};
 
 use crate::api::views::{Amounts, Bounds, Queue, WorkloadDetails};
 use crate::engine::decision::Cause;
 
-/// One for each queue, from its own up.
+/// One command for each queue, from the workload's own queue up.
 pub fn commands(details: &WorkloadDetails) -> Vec<String> {
     let cause = details.workload.verdict.as_ref().map(|verdict| verdict.cause.as_str());
     let asked = waiting(details);
@@ -21,7 +21,7 @@ pub fn commands(details: &WorkloadDetails) -> Vec<String> {
     details.queues.iter().filter_map(of).collect()
 }
 
-/// What its waiting pods ask for, where all of its pods ask for the same.
+/// The sum of the requests of its waiting pods, if all of its pods have equal requests.
 fn waiting(details: &WorkloadDetails) -> Amounts {
     let (workload, pods) = (&details.workload, &details.workload.pods);
     let part = pods.waiting as f64 / pods.wanted.max(1) as f64;
@@ -32,7 +32,7 @@ fn waiting(details: &WorkloadDetails) -> Amounts {
     }
 }
 
-/// In the units of the fields: GPUs, milli-cores, millions of bytes.
+/// A command that raises fields of one queue, in the units of these fields: GPUs, milli-cores, millions of bytes.
 fn raise(queue: &Queue, field: &str, bound: Bounds, held: Amounts, asked: Amounts) -> Option<String> {
     let mut resources = Map::new();
     for (name, bound, held, asked, unit) in [
@@ -41,7 +41,7 @@ fn raise(queue: &Queue, field: &str, bound: Bounds, held: Amounts, asked: Amount
         ("memory", bound.memory, held.memory, asked.memory, 1e-6),
     ] {
         let needed = held + asked;
-        // Without the noise of sums of parts of GPUs.
+        // Sums of fractions of GPUs have rounding errors.
         if bound.is_some_and(|bound| needed > bound + 1e-6) {
             let amount = (needed * unit - 1e-6).ceil();
             resources.insert(name.to_owned(), json!({field: amount as i64}));

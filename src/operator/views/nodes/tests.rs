@@ -10,7 +10,7 @@ use crate::api::views::Meta;
 use crate::components::watches::Stores;
 use crate::engine::input::{GroupKey, PodRef};
 
-/// So many nodes with eight GPUs, each of which a pod of one of two namespaces has.
+/// So many nodes with eight GPUs, each held by a pod of one of two namespaces.
 fn busy(nodes: usize) -> Overview {
     let user = |node: usize, gpu: usize| UserSeen {
         pod: PodRef::new(
