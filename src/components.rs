@@ -1,8 +1,8 @@
-//! The components. Each is a task with a typed inbox and outbox; they know the bus, not one another.
+//! The components. Each is a task with a typed inbox and outbox; they depend on the bus, not on one another.
 //!
 //! A component is started by its `run` function, which ends with `Ok` when `Context::shutdown` is cancelled and its work in
-//! flight is done, and with an error when it cannot go on. The operator joins all of them. What a component is given beside
-//! its inbox and outbox is the same for all: a [`Context`]. Nothing here decides where a pod runs.
+//! flight is done, and with an error when it cannot go on. The operator joins all of them. Beside its inbox and outbox each
+//! component gets the same [`Context`].
 
 // What comes from an object never makes this panic.
 #![deny(
@@ -75,42 +75,42 @@ use readiness::Readiness;
 use watches::Stores;
 use write_slots::Background;
 
-/// What every component is given beside its inbox and outbox.
+/// What every component gets beside its inbox and outbox.
 #[derive(Clone)]
 pub struct Context {
-    /// For single reads, each of which is answered within a deadline or fails. Always allowed.
+    /// For single reads, each with a deadline. Not fenced.
     pub reads: Client,
-    /// For watches, as [`watches::config`] sets them up: always allowed.
+    /// For watches, as [`watches::config`] sets them up. Not fenced.
     pub watches: Client,
     /// For every write that only the leader may do: of the whole cluster, unless this context is [of a scope](Self::of_scope) or [of a
     /// term](Self::of_term). Its requests pass the fence, so a write that would leave after the lease's validity is refused before it is sent.
     pub writes: Client,
     /// Refuses every request.
     pub refused: Client,
-    /// What the user configured.
+    /// The configuration.
     pub settings: Arc<Settings>,
     /// The terms of leadership, while this process holds their leases. Components check before each write.
     pub leading: Leading,
-    /// What this context is for.
+    /// What the writes of this context are about: it is led under one Lease.
     pub scope: Scope,
-    /// The only term in which this context writes, if it is not for all.
+    /// The only term in which this context writes; `None`: any.
     pub only_term: Option<u64>,
-    /// Cancelled when the process is to end: stop taking work, finish what is in flight, return.
+    /// Cancelled at shutdown: accept no more work, finish what is in flight, return.
     pub shutdown: CancellationToken,
-    /// Where a component says what it still waits for.
+    /// Where a component reports whether it is ready.
     pub readiness: Readiness,
-    /// Turns for writes that nobody waits for (pod groups, statuses, events). Bindings go first.
+    /// Slots for background writes (pod groups, statuses, events). Bindings go first.
     pub background: Background,
-    /// What is shown of objects as metrics.
+    /// Metrics of objects.
     pub figures: Figures,
-    /// Whether the scheduler's thread gets on with its work.
+    /// Watchdog of the scheduler's thread.
     pub heartbeat: Heartbeat,
-    /// What was decided of late.
+    /// Recent decisions.
     pub history: History,
 }
 
 impl Context {
-    /// Whether this process leads what this context is for right now, and still in the term that it is for.
+    /// Whether this process leads the scope of this context now, and in the term of the context if it has one.
     #[must_use]
     pub fn is_leading(&self) -> bool {
         let terms = self.leading.borrow();
@@ -120,7 +120,7 @@ impl Context {
         }
     }
 
-    /// The number of the term in which this process leads what this context is for, if it does.
+    /// The number of the term in which this process leads the scope of this context; `None` if it does not.
     #[must_use]
     pub fn term(&self) -> Option<u64> {
         self.leading.borrow().of(&self.scope).map(|term| term.number)
@@ -132,7 +132,7 @@ impl Context {
         self.settings.pools.scope(labels)
     }
 
-    /// The context for what is written about objects of a scope: every write is refused once the term that lasts now is over.
+    /// The context for writes about objects of a scope. Every write is refused once the current term is over.
     #[must_use]
     pub fn of_scope(&self, scope: &Scope) -> Self {
         let term = self.leading.borrow().of(scope).cloned();
@@ -144,7 +144,7 @@ impl Context {
         }
     }
 
-    /// The context for what was decided in that term: once it is over, every write is refused.
+    /// The context for writes that were decided in that term. Every write is refused once it is over.
     #[must_use]
     pub fn of_term(&self, number: u64) -> Self {
         let term = self.leading.borrow().numbered(number).cloned();
@@ -157,7 +157,7 @@ impl Context {
         self.leading.borrow().all().next().is_some()
     }
 
-    /// The context of a term that lasts, for what may be written by any process that leads something.
+    /// The context of some current term, for writes that every process that leads anything may do.
     #[must_use]
     pub fn of_any_term(&self) -> Option<Self> {
         let number = self.leading.borrow().all().next().map(|(_, term)| term.number);
@@ -173,11 +173,11 @@ impl Context {
     }
 }
 
-/// A component that runs: its name and its end.
+/// The name and the task of a running component.
 pub type Running = (&'static str, JoinHandle<Result<(), Error>>);
 
-/// Starts every component that lives off the watches, on the current runtime. The handles are to be joined: a component that ends
-/// before shutdown is asked for is a failure of the process. A part that is switched off takes in what it is told, and does nothing.
+/// Starts the watches and every component that gets their changes, on the current runtime. The caller joins the handles: a component that ends
+/// before shutdown is a failure of the process. A part that is switched off drops its messages.
 #[must_use]
 pub fn start(
     context: &Context,
@@ -241,7 +241,7 @@ pub fn start(
     running
 }
 
-/// Runs a component in a task and a span of its own. That a peer is gone is no error once shutdown has begun.
+/// Runs a component in a task and a span of its own. Once shutdown has begun, a closed channel is no error.
 fn spawn<F>(name: &'static str, context: Context, component: F) -> Running
 where
     F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -255,7 +255,7 @@ where
     (name, tokio::spawn(component.instrument(info_span!("component", name))))
 }
 
-/// A part that is switched off: takes in what it is told, until shutdown.
+/// The task of a part that is switched off: drops its messages until shutdown.
 async fn idle<T>(context: Context, mut inbox: mpsc::Receiver<T>) -> Result<(), Error> {
     let told = async {
         while inbox.recv().await.is_some() {}
@@ -269,7 +269,7 @@ async fn idle<T>(context: Context, mut inbox: mpsc::Receiver<T>) -> Result<(), E
 pub struct Parts {
     /// Pods are grouped.
     pub grouper: bool,
-    /// Pods are bound. If not, nothing is decided either.
+    /// Pods are bound. If not, nothing is scheduled either.
     pub binder: bool,
     /// Statuses of pod groups and conditions of pods are written.
     pub pod_groups: bool,
@@ -288,7 +288,7 @@ impl Default for Parts {
     }
 }
 
-/// Whether PodGroup objects are written for single pods that stand for themselves.
+/// Whether PodGroup objects are written for single pods that nothing but themselves owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum PlainPodGroups {
     /// For every pod, as KAI.
@@ -300,7 +300,7 @@ pub enum PlainPodGroups {
     Never,
 }
 
-/// What the components need to know of the configuration.
+/// The settings of the components.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Which parts are switched on.
@@ -323,7 +323,7 @@ pub struct Settings {
     pub kartas: bool,
     /// Which single pods get a PodGroup object.
     pub plain_pod_groups: PlainPodGroups,
-    /// Group as KAI does also where more is possible: annotations that only we know, versions and wrappers that KAI does not.
+    /// Group exactly as KAI does: without annotations of ours, and without versions and wrappers that KAI does not support.
     pub exactly_as_kai: bool,
     /// The ConfigMap with priority classes and preemptibility by kind of workload: namespace and name.
     pub default_priorities: Option<(String, String)>,
@@ -331,11 +331,11 @@ pub struct Settings {
     pub pod_labels: BTreeMap<String, String>,
     /// Namespaces must carry these labels for their pods to be grouped.
     pub namespace_labels: BTreeMap<String, String>,
-    /// What disruption budgets mean for evictions.
+    /// How evictions treat disruption budgets.
     pub disruption_budgets: DisruptionBudgets,
-    /// The kubelets' alignment to NUMA zones is foreseen, without these resources.
+    /// The kubelets' alignment to NUMA zones is predicted for all resources but these; `None`: it is ignored.
     pub numa: Option<Vec<String>>,
-    /// The exporter of what kubelets gave in NUMA zones.
+    /// The NUMA exporter, which reports the zones in which kubelets allocated resources to pods.
     pub numa_exporter: numa_daemon_set::Settings,
     /// Pods wait for the ConfigMaps that they need.
     pub config_maps: bool,
@@ -343,19 +343,19 @@ pub struct Settings {
     pub gpu_resources: Vec<String>,
     /// Conditions and events list every node instead of counts per reason.
     pub detailed_fit_errors: bool,
-    /// Whose words conditions and events are in that say why workloads wait.
+    /// Whether the reasons in conditions and events are in our words or in KAI's.
     pub messages: Wording,
     /// Labels of queues that are labels of their metrics, too, by the label's key.
     pub queue_metric_labels: Vec<MetricLabel>,
     /// How long a bind may wait for volumes.
     pub volume_binding_timeout: Duration,
-    /// A watch is taken up again after so many seconds.
+    /// A watch is ended and resumed after so many seconds.
     pub watch_timeout: u32,
-    /// How long writes of pod groups, statuses and events that are due wait for bindings.
+    /// How long background writes that are due wait for bindings.
     pub background_delay: Duration,
     /// How GPUs are shared.
     pub sharing: fractions::Settings,
-    /// How cluster autoscalers learn that GPUs to be shared are missing.
+    /// Scaling pods, by which cluster autoscalers notice missing GPU portions.
     pub scaling: scaleup::Settings,
 }
 
@@ -396,21 +396,21 @@ impl Default for Settings {
 /// Why a component cannot go on. Each ends the process.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another component has ended, so that messages to it go nowhere.
+    /// Another component has ended and its channel is closed.
     #[error("the component at the other end of the bus is gone")]
     Closed,
     /// A task or thread of the component panicked.
     #[error("{task} panicked: {panic}")]
     Panicked {
-        /// Which one.
+        /// Its name.
         task: &'static str,
-        /// What it said.
+        /// The text of the panic.
         panic: String,
     },
-    /// An address cannot be listened on any more.
+    /// A listener failed.
     #[error("cannot serve the webhooks")]
     Listener(#[source] std::io::Error),
-    /// The operating system gave no thread.
+    /// A thread could not be created.
     #[error("cannot start the scheduler's thread")]
     Thread(#[source] std::io::Error),
 }

@@ -15,7 +15,7 @@ pub type Shares = Vec<(Name, [i64; 3])>;
 /// What the component sends to the scheduler.
 #[derive(Clone, Debug, Default)]
 pub struct UsageUpdate {
-    /// The term in which the scheduler may decide by these shares.
+    /// The term in which the scheduler may use these shares.
     pub term: Option<u64>,
     /// What queues have used; those that are not listed have used nothing.
     pub shares: Arc<Shares>,
@@ -70,7 +70,7 @@ impl SharedLedger {
         self.lock().ledger = None;
     }
 
-    /// The ledger as it is now, if it is open.
+    /// A copy of the ledger, if it is open.
     #[must_use]
     pub fn ledger(&self) -> Option<Ledger> {
         self.lock().ledger.clone()
@@ -132,7 +132,7 @@ impl Meter {
         (*self.updates.borrow_and_update().shares).clone()
     }
 
-    /// Whether the term need not wait for usage: it is not computed, or its first update has come.
+    /// Whether scheduling in that term need not wait for usage: none is computed, or the first update has arrived.
     #[must_use]
     pub fn is_known(&self, term: u64) -> bool {
         self.settings.borrow().is_none() || self.updates.borrow().term == Some(term)

@@ -1,5 +1,5 @@
-//! The bus: the table of contents of the process. Every message that one component sends another is an enum here, with who
-//! sends it, who receives it, the bound of its channel and the arithmetic behind the bound. Channels are plain bounded tokio
+//! The bus: all messages between components. Every message is an enum here, with its
+//! sender, its receiver, the bound of its channel and the arithmetic behind the bound. Channels are plain bounded tokio
 //! channels. There is no generic event bus and no subscription at run time.
 //!
 //! ```text
@@ -54,11 +54,11 @@ const SCHEDULER_INBOX: usize = 4_096;
 const CHANGES_INBOX: usize = 2_048;
 /// Binder inbox: a batch from each cycle, and the changes of pods and bind requests. The loop only notes and queues. Awaited.
 const BINDER_INBOX: usize = 2_048;
-/// Events waiting to be written: two for each pod of a 4,096-pod burst. What does not fit is dropped and counted; events are
-/// a courtesy and are never worth delaying a binding.
+/// Events waiting to be written: two for each pod of a 4,096-pod burst. What does not fit is dropped and counted, since
+/// events must never delay a binding.
 const EVENTS_INBOX: usize = 8_192;
 
-/// Sightings waiting to become spans: three for each pod of a 4,096-pod burst. What does not fit is dropped and counted.
+/// Trace events waiting to become spans: three for each pod of a 4,096-pod burst. What does not fit is dropped and counted.
 const TRACES_INBOX: usize = 16_384;
 
 /// **watches → scheduler, grouper, podgroups, queues**: something changed in the API server. For one object the changes come
@@ -96,11 +96,11 @@ pub enum ToScheduler {
     Outcome(Outcome),
     /// From watches: all that was current of the kind when that term of leadership began has been told.
     Current(Kind, u64),
-    /// From whoever looks at the scheduler.
+    /// From the operator's HTTP pages.
     Look(Look),
 }
 
-/// **operator → scheduler**: what somebody wants to see. Answered between cycles; what grows with the cluster is answered page by page.
+/// **operator → scheduler**: a request for a part of the state. Answered between cycles; lists that grow with the cluster are answered page by page.
 #[derive(Clone, Debug)]
 pub enum Look {
     /// The pod groups that wait, in the order in which they would be tried.
@@ -123,7 +123,7 @@ impl From<Grouping> for ToScheduler {
     }
 }
 
-/// Where an answer goes; whoever asked may have gone meanwhile.
+/// The channel for an answer. The receiver may be gone by then.
 pub type Reply<T> = mpsc::Sender<T>;
 
 /// One pod to be bound.
@@ -131,26 +131,26 @@ pub type Reply<T> = mpsc::Sender<T>;
 pub struct OrderedBind {
     /// The node pool that it was decided for: the value of its label, empty for the default one.
     pub pool: Arc<str>,
-    /// Which pod goes where, and what it receives.
+    /// The pod, its node and its devices.
     pub placement: Bind,
-    /// Labels that the pod lacks and is to have before it is bound.
+    /// Labels that must be added to the pod before it is bound.
     pub labels: BTreeMap<String, String>,
     /// What the binding writes into the pod's annotations.
     pub annotations: BTreeMap<String, String>,
-    /// What must be done before the pod can be bound.
+    /// The steps that precede the Binding.
     pub steps: Vec<Step>,
-    /// What the pod's claims are given, in the API's form.
+    /// What is allocated to the pod's claims, in the form of the API.
     pub given: GivenAllocations,
-    /// What the pod asked of shared GPUs when this was decided, in its own words.
+    /// The pod's GPU sharing request at the time of the decision, as its annotations state it.
     pub share: Share,
 }
 
 /// What a pod needs besides the binding itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
-    /// A share of a GPU, which a reservation pod holds.
+    /// A portion of a GPU that a reservation pod holds.
     GpuShare,
-    /// Volumes that are bound late.
+    /// Volumes with `WaitForFirstConsumer`.
     Volumes,
     /// Resource claims.
     Claims,
@@ -167,7 +167,7 @@ pub struct Evict {
     pub pool: Arc<str>,
     /// The action that decided it.
     pub action: ActionKind,
-    /// Disruption budgets do not allow it, and that was known: the pod is deleted, and the API server does not ask them.
+    /// The decision exceeds a disruption budget on purpose: the pod is deleted instead of evicted, as the API server would refuse an eviction.
     pub overrules_budgets: bool,
     /// The sentence of the event.
     pub message: String,
@@ -180,7 +180,7 @@ pub struct Evict {
 pub struct BindOrder {
     /// Pods to bind, members of a gang next to each other, in the order of the decision.
     pub binds: Vec<OrderedBind>,
-    /// Pods to evict. They go first: what waits for them is not among `binds`.
+    /// Pods to evict, before `binds`. Pods that wait for these evictions are not among `binds`.
     pub evictions: Vec<Evict>,
     /// The term of leadership in which it was decided.
     pub term: u64,
@@ -201,7 +201,7 @@ pub enum ToBinder {
 /// watch shows it anyway, has none: pods that are bound, gone, re-created or bound elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The pod is not bound and waits again; the assumption is to be undone.
+    /// The pod is not bound and waits again: the scheduler reverts its assumption.
     NotBound {
         /// The pod.
         pod: PodRef,
@@ -212,10 +212,10 @@ pub enum Outcome {
     NoDevice {
         /// The node.
         node: Arc<str>,
-        /// Do not try to open one there before.
+        /// No GPU of the node is reserved for sharing before.
         retry_at: Timestamp,
     },
-    /// The pod is not being evicted; the assumption is to be undone.
+    /// The pod is not evicted: the scheduler reverts its assumption.
     NotEvicted {
         /// The pod.
         pod: PodRef,
@@ -237,7 +237,7 @@ pub enum ToGrouper {
     Times(Vec<Times>),
     /// From the scheduler, after a cycle: pod groups whose pods found no place.
     Waiting(Vec<GroupKey>),
-    /// From whoever takes a snapshot: the places of pods that do not name theirs yet, and their pod groups.
+    /// From the operator, for snapshots and what-if requests: the pod groups of pods that do not name theirs yet.
     Unwritten(Reply<Vec<Grouping>>),
 }
 
@@ -259,28 +259,28 @@ pub enum ToPodGroups {
     Cleared(Vec<GroupKey>),
     /// From the grouper: the pod group of a single pod, its owner, that may never be written.
     Unwritten(Arc<PodGroup>),
-    /// From grouper and scheduler: what keeps pods from a node of which no report speaks.
+    /// From grouper and scheduler: what keeps pods from a node and is in no report.
     Obstacles(Vec<Obstacle>),
-    /// From the scheduler: pod groups that could not be read, and what is said of them.
+    /// From the scheduler: a pod group that is set aside, with the message for its owner.
     SetAside(GroupKey, String),
-    /// From the scheduler: whether anything is decided there.
+    /// From the scheduler of that scope: whether scheduling is switched on.
     Decides(Scope, bool),
 }
 
-/// **grouper and scheduler → podgroups**: why a pod waits of which no report speaks.
+/// **grouper and scheduler → podgroups**: why a pod waits that is in no report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// The pod.
     pub pod: PodRef,
-    /// What is the matter.
+    /// The kind of obstacle.
     pub kind: ObstacleKind,
-    /// The word for it, in condition and event.
+    /// The reason in condition and event.
     pub reason: &'static str,
     /// The sentence for its owner; `None`: the last one of that kind no longer holds.
     pub message: Option<String>,
 }
 
-/// What keeps a pod from a node besides what reports say. The first of several is told.
+/// What keeps a pod from a node besides what reports say. Of several, the first in this order is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObstacleKind {
     /// It names a sub-group that its pod group does not have.
@@ -289,11 +289,11 @@ pub enum ObstacleKind {
     Grouping,
     /// It is set aside.
     SetAside,
-    /// It has a place that others have not left yet.
+    /// Its node is chosen, but other pods must terminate there first.
     Place,
 }
 
-/// **podgroups → queues**: what a pod group asks for and has, as its status says or is about to say. The latest counts.
+/// **podgroups → queues**: what a pod group requests and holds, as in its status, which may be written later. The latest counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Usage {
     /// The pod group.
@@ -306,11 +306,11 @@ pub struct Usage {
     pub allocated: Amounts,
     /// The part of `allocated` that cannot be preempted.
     pub allocated_non_preemptible: Amounts,
-    /// Why pods of it have no node, if some have none.
+    /// Why it has pods without a node; `None` if it has none.
     pub waits: Option<Waits>,
 }
 
-/// That pods of a pod group have no node.
+/// Why and since when pods of a pod group have no node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
     /// The cause of the latest verdict.
@@ -319,12 +319,12 @@ pub struct Waits {
     pub since: i64,
 }
 
-/// **scheduler → queues**: what a queue may hold now. The latest counts.
+/// **scheduler → queues**: the fair share of a queue. The latest counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FairShare {
     /// The queue.
     pub queue: String,
-    /// Millionths of a GPU; nothing for a queue that is no longer in the tree.
+    /// Millionths of a GPU; 0 for a queue that is no longer in the tree.
     pub gpus: i64,
 }
 
@@ -341,12 +341,12 @@ pub enum ToQueues {
     FairShares(Vec<FairShare>),
 }
 
-/// Whether an event reports the normal course or a problem.
+/// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// `Normal`.
+    /// The normal course.
     Normal,
-    /// `Warning`.
+    /// A problem.
     Warning,
 }
 
@@ -383,33 +383,33 @@ impl Subject {
     }
 }
 
-/// What stays as it is is told again after these times, and the event of it counted up.
+/// When an Event is repeated, by a higher count, while its cause lasts.
 pub const TOLD_AGAIN: Backoff = Backoff {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(900),
 };
 
-/// **everyone → events**: something a user should be able to read. Dropped and counted when the inbox is full.
+/// **everyone → events**: an Event for users. Dropped and counted when the inbox is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The object it is about.
     pub subject: Subject,
-    /// Normal or warning.
+    /// The type of the Event.
     pub severity: Severity,
-    /// The word.
+    /// The reason of the Event.
     pub reason: &'static str,
-    /// The sentence.
+    /// The message of the Event.
     pub message: String,
-    /// Which component says so (the event's source).
+    /// The reporting component: the Event's source.
     pub source: String,
     /// Annotations of the Event object.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// **scheduler and binder → traces**: what a trace tells of. Dropped and counted when the inbox is full.
+/// **scheduler and binder → traces**: what spans are made from. Dropped and counted when the inbox is full.
 #[derive(Clone, Debug)]
 pub enum TraceEvent {
-    /// From the scheduler: a pod that has no place yet. The first time counts.
+    /// From the scheduler: a pod without a node. The first one for a pod counts.
     Pod {
         /// The pod.
         pod: PodRef,
@@ -418,7 +418,7 @@ pub enum TraceEvent {
         /// When.
         at: SystemTime,
     },
-    /// From the scheduler: the grouper has said which group a pod belongs to.
+    /// From the scheduler: a pod was grouped.
     Grouped {
         /// The pod.
         pod: PodRef,
@@ -429,7 +429,7 @@ pub enum TraceEvent {
         /// When.
         at: SystemTime,
     },
-    /// From the scheduler: a pod is gone.
+    /// From the scheduler: a pod was deleted.
     Gone {
         /// Its UID.
         uid: Arc<str>,
@@ -442,31 +442,31 @@ pub enum TraceEvent {
     Bound(Box<BindSeen>),
 }
 
-/// A cycle, and what it came to for each pod group of which there is something new.
+/// A cycle, and its result for each pod group with a new one.
 #[derive(Clone, Debug)]
 pub struct CycleSeen {
     /// When it began.
     pub began: SystemTime,
     /// How long it took.
     pub took: Duration,
-    /// Its steps, one after the other: name, begin and end, from its begin on.
+    /// Its steps, one after the other: name, begin and end, as times since the begin of the cycle.
     pub steps: Vec<(&'static str, Duration, Duration)>,
-    /// Searches for victims: by whom, with success, begin and end.
+    /// Searches for victims: the action, whether one succeeded, begin and end.
     pub searches: Vec<(&'static str, bool, Duration, Duration)>,
-    /// Pod groups and what it came to for them.
+    /// Pod groups with their results.
     pub attempts: Vec<(GroupKey, GroupOutcome)>,
     /// Pods that are evicted.
     pub evicted: usize,
 }
 
-/// What a cycle came to for a pod group.
+/// The result of a cycle for a pod group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupOutcome {
     /// So many pods are bound.
     Bound(usize),
-    /// So many pods wait for others to leave.
+    /// So many pods wait for other pods to terminate.
     Pipelined(usize),
-    /// It found no place, and why.
+    /// It cannot be placed, and why.
     Unschedulable(String),
 }
 
@@ -477,7 +477,7 @@ pub struct BindSeen {
     pub pod: PodRef,
     /// Its group.
     pub group: GroupKey,
-    /// Where to.
+    /// The node.
     pub node: Arc<str>,
     /// When the work began.
     pub began: SystemTime,
@@ -492,27 +492,27 @@ pub struct BindSeen {
 /// A step of a bind: name, begin and end.
 pub type TimedStep = (&'static str, SystemTime, SystemTime);
 
-/// The way to the traces component: never waits, and is no way at all unless somebody collects traces.
+/// The sender to the traces component. Sending never waits, and does nothing where no collector is configured.
 #[derive(Clone, Debug, Default)]
 pub struct Traces {
     sender: Option<mpsc::Sender<TraceEvent>>,
 }
 
 impl Traces {
-    /// A way that leads somewhere, and its end.
+    /// A sender with its receiver, for a process with a collector.
     #[must_use]
     pub fn channel() -> (Self, mpsc::Receiver<TraceEvent>) {
         let (sender, inbox) = mpsc::channel(TRACES_INBOX);
         (Self { sender: Some(sender) }, inbox)
     }
 
-    /// Somebody collects traces.
+    /// Whether a collector is configured.
     #[must_use]
     pub fn are_on(&self) -> bool {
         self.sender.is_some()
     }
 
-    /// Sends what is seen, if somebody collects traces; only then is it put together.
+    /// Sends an event, which is only made if a collector is configured.
     pub fn tell(&self, event: impl FnOnce() -> TraceEvent) {
         if let Some(sender) = &self.sender
             && sender.try_send(event()).is_err()
@@ -521,19 +521,19 @@ impl Traces {
         }
     }
 
-    /// For the steps of one bind.
+    /// A log for the steps of one bind.
     #[must_use]
     pub fn steps(&self) -> StepLog {
         StepLog(self.are_on().then(Arc::default))
     }
 }
 
-/// The steps of one bind, noted only if somebody collects traces.
+/// The steps of one bind, recorded only if a collector is configured.
 #[derive(Clone, Debug, Default)]
 pub struct StepLog(Option<Arc<Mutex<Vec<TimedStep>>>>);
 
 impl StepLog {
-    /// Does a step, and notes when.
+    /// Runs a step, and records its begin and end.
     pub async fn step<T>(&self, name: &'static str, step: impl Future<Output = T>) -> T {
         let Some(log) = &self.0 else { return step.await };
         let began = clock::system_time();
@@ -543,7 +543,7 @@ impl StepLog {
         result
     }
 
-    /// What was noted.
+    /// The recorded steps.
     #[must_use]
     pub fn take(&self) -> Vec<TimedStep> {
         let noted = |log: &Arc<Mutex<Vec<_>>>| std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner));
@@ -551,7 +551,7 @@ impl StepLog {
     }
 }
 
-/// The ways to the schedulers, one for each shard. All are told the same; each knows what is its own.
+/// The senders to the schedulers, one for each shard. All get the same messages; each keeps the objects of its node pool.
 #[derive(Clone, Debug)]
 pub struct Schedulers(Arc<[mpsc::Sender<ToScheduler>]>);
 
@@ -567,7 +567,7 @@ impl Schedulers {
         Ok(())
     }
 
-    /// Sends to each if all have room; else gives the message back.
+    /// Sends to each if all have room; else returns the message.
     ///
     /// # Errors
     /// The message, if one has no room.
@@ -637,7 +637,7 @@ pub struct Inboxes {
     pub events: mpsc::Receiver<ToEvents>,
 }
 
-/// Makes every channel of the process, for so many shards.
+/// Creates every channel of the process, for so many shards.
 #[must_use]
 pub fn channels(shards: usize) -> (Bus, Inboxes) {
     let (schedulers, scheduler_inboxes): (Vec<_>, _) = (0..shards).map(|_| mpsc::channel(SCHEDULER_INBOX)).unzip();
@@ -669,28 +669,28 @@ pub fn channels(shards: usize) -> (Bus, Inboxes) {
     (bus, inboxes)
 }
 
-/// The way to the events component: never waits.
+/// The sender to the events component. Sending never waits.
 #[derive(Clone, Debug)]
 pub struct Notes {
     sender: mpsc::Sender<ToEvents>,
 }
 
-/// A note, and which of the processes that have something to say writes it.
+/// A note, and which replica writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToEvents {
-    /// This one: it leads what the note is about.
+    /// This one, which leads the scope of the note.
     Ours(Note),
-    /// The one that leads the cluster: all see the same.
+    /// The leader of the cluster, since every replica sends the same note.
     SeenByAll(Note),
 }
 
 impl Notes {
-    /// Sends a note about something that this process leads, or counts it as dropped when too many wait already.
+    /// Sends a note about an object in a scope that this process leads. Drops and counts it when the inbox is full.
     pub fn send(&self, note: Note) {
         self.put(ToEvents::Ours(note));
     }
 
-    /// The same for what every replica sees: the one that leads the cluster writes it.
+    /// The same for a note that every replica sends: the leader of the cluster writes it.
     pub fn send_as_cluster(&self, note: Note) {
         self.put(ToEvents::SeenByAll(note));
     }

@@ -1,4 +1,4 @@
-//! An object as compressed JSON. A typed pod takes twenty times as much memory, and most pods are not looked at again before they end.
+//! An object as compressed JSON. A typed pod takes twenty times as much memory, and most pods are not read again before they end.
 //!
 //! The resource version is not part of it, so that an object that changed only in fields that nobody reads has the same text.
 
@@ -10,10 +10,10 @@ use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Compression refers to this text, so that what all objects have in common takes no room in each.
+/// The dictionary of the compression: text that most objects have in common.
 const COMMON: &[u8] = include_bytes!("compact/common.json");
 
-/// Bytes of most objects as JSON.
+/// Bytes of most objects as JSON: the initial size of buffers.
 const USUAL: usize = 2_048;
 
 /// See the module. Copies share the text.

@@ -1,6 +1,6 @@
 //! Failed connections: one log line with address and cause; repeats are counted, and logged with their number at growing intervals.
 //!
-//! Peers may be hostile, so what is remembered is bounded: after so many addresses all further ones are counted together.
+//! Peers may be hostile, so the table of addresses is bounded: all further ones are counted together.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -14,22 +14,22 @@ use tracing::{info, warn};
 
 use super::retry::Backoff;
 
-/// How many pairs of address and cause are remembered.
+/// Limit on pairs of address and cause in the table.
 const REMEMBERED: usize = 256;
 /// Intervals between two lines about the same address and cause.
 const AGAIN: Backoff = Backoff {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(60 * 60),
 };
-/// What has not failed for so long is forgotten.
+/// An entry without a failure for so long is removed.
 const QUIET: Duration = Duration::from_secs(2 * 60 * 60);
 /// The address under which all further ones are counted.
 const OTHERS: &str = "further addresses";
 
-/// Whose connections fail.
+/// Which connections fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Clients of the webhooks.
+    /// Those of clients to the webhooks.
     Webhooks,
     /// Ours to the API server.
     ApiServer,
@@ -48,21 +48,21 @@ impl Side {
 /// Why a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// Nobody listens there.
+    /// The port is closed.
     Refused,
-    /// There is no way there.
+    /// There is no route to the host.
     Unreachable,
-    /// The name of the host is not known.
+    /// The host name cannot be resolved.
     Name,
-    /// What came is no TLS.
+    /// The peer does not use TLS.
     NotTls,
-    /// One side does not accept the certificate of the other, or there is none.
+    /// One side rejects the certificate of the other, or there is none.
     Certificate,
-    /// The two sides have no version or cipher of TLS in common, or do not understand each other.
+    /// The two sides have no version or cipher of TLS in common, or one breaks the protocol.
     Protocol,
-    /// The other side closed it.
+    /// The peer closed it.
     Closed,
-    /// Nothing came in time.
+    /// It timed out.
     Silent,
     /// Something else.
     Other,
@@ -118,7 +118,7 @@ impl Cause {
                 return (Self::Name, why);
             }
         }
-        // An error of the library that has only a kind and a text.
+        // Errors of the library that have only a kind and a text.
         let kind = links(error).find_map(|link| link.downcast_ref::<io::Error>().map(io::Error::kind));
         let of_hyper = links(error).any(|link| {
             let error = link.downcast_ref::<hyper::Error>();
@@ -170,7 +170,7 @@ fn of_tls(error: &Tls) -> (Cause, String) {
     }
 }
 
-/// The error and what it was made of, down to the first cause. What an [`io::Error`] wraps is not among its sources.
+/// The error and its sources, down to the first cause. An [`io::Error`] does not list the error that it wraps as a source, so that is added.
 pub fn links<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let below = |link: &'a (dyn Error + 'static)| {
         let wrapped = link.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
@@ -182,7 +182,7 @@ pub fn links<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (
     std::iter::successors(Some(error), move |&link| below(link)).take(20)
 }
 
-/// What failed on one side. Clones share it.
+/// The failures of one side. Clones share them.
 #[derive(Clone, Debug)]
 pub struct ConnectionFailures {
     side: Side,
@@ -214,7 +214,7 @@ struct Line {
 }
 
 impl ConnectionFailures {
-    /// Nothing has failed yet.
+    /// Without failures.
     #[must_use]
     pub fn of(side: Side) -> Self {
         Self {
@@ -239,7 +239,7 @@ impl ConnectionFailures {
         warn!(address, cause = why, repeats, "{what}");
     }
 
-    /// A connection works; logged where the last line says that none does.
+    /// Records that a connection works; logs it if the last line reports a failure.
     pub fn worked(&self, address: &str) {
         if let Some(failures) = self.lock().broken.take() {
             info!(address, failures, "the API server is reached again");
@@ -302,7 +302,7 @@ pub struct ConnectionFailed {
 }
 
 impl ConnectionFailed {
-    /// Whether an error comes from one, so that nothing more need be said of it.
+    /// Whether an error was caused by a failed connection, which is logged already.
     #[must_use]
     pub fn is_cause_of(error: &(dyn Error + 'static)) -> bool {
         links(error).any(<dyn Error>::is::<Self>)

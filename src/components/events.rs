@@ -1,5 +1,5 @@
-//! Writes Events: what a user sees under `kubectl describe`. A courtesy, and treated as one: never awaited, dropped and counted
-//! when too many come of a namespace (namespaces take turns), the same sentence about the same object written once and then counted up rarely.
+//! Writes Events, as `kubectl describe` shows them. They are best effort: nothing waits for them, and they are dropped and counted
+//! when there are too many of a namespace (namespaces take turns). A repeated message about an object is written once; later only its count is updated, rarely.
 
 mod digest;
 mod queue;
@@ -26,13 +26,12 @@ use crate::components::{Context, Error};
 use digest::{Digest, Write};
 use queue::EventQueue;
 
-/// How long it is waited for a pod group to be created once its turn has come, and how far apart it is looked.
+/// How long an event waits for its pod group to be created, and the interval of checks.
 const CREATION_MAX: Duration = Duration::from_secs(2);
 const CREATION_LOOK_AFTER: Duration = Duration::from_millis(100);
-/// How long an event stays behind what it tells of: a binding is on its way to all who watch, and the API server is not to be kept
-/// from that.
+/// An event is written this long after its cause, so that the API server first sends the binding to its watchers.
 const STAY_BEHIND: Duration = Duration::from_millis(20);
-/// Bytes of a sentence that are kept and written. What is said of what somebody wrote may be as long as that.
+/// Limit on the bytes of a message. Messages quote objects of tenants, which may be long.
 const MESSAGE_MAX: usize = 8_192;
 
 /// An event that waits to be written.
@@ -43,7 +42,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// In whose turn it is written.
+    /// The namespace in whose queue it waits.
     fn namespace(&self) -> &str {
         self.note.subject.namespace()
     }
@@ -122,7 +121,7 @@ async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: W
     result
 }
 
-/// A pod group is talked about before it is written; its event needs its UID, or `kubectl describe` does not show it.
+/// Whether the event's pod group does not exist yet. The event needs its UID, or `kubectl describe` does not show it.
 fn lacks_group(event: &Waiting, stores: &Stores, patience: Duration) -> bool {
     let Subject::PodGroup(group) = &event.note.subject else {
         return false;

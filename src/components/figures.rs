@@ -1,7 +1,7 @@
-//! Metrics. What the process counts about itself goes to the recorder of the `metrics` crate; what it shows of the cluster's objects
-//! is kept here, because it must go when the object goes: a queue that is deleted leaves no series behind.
+//! Metrics. Those of the process go to the recorder of the `metrics` crate. Those of the cluster's objects
+//! are kept here, because their series must be removed when the object is deleted.
 //!
-//! `families` is the list of all of both. Only the process that leads shows objects, so that no sum counts a queue twice.
+//! `families` lists all of both. Only the leader exports series of objects, so that sums over replicas count each object once.
 
 pub mod families;
 
@@ -14,7 +14,7 @@ use families::Family;
 /// Names and values of labels, in the order in which they are shown.
 pub type Labels<'a> = [(&'a str, &'a str)];
 
-/// The series of objects, shared by the components that set them and the page that shows them.
+/// The series of objects. Components set them, and the metrics page renders them.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// By family; then by owner and labels, as they are shown.
@@ -28,7 +28,7 @@ impl Figures {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one series of a family that an object has; a series of it with other labels goes.
+    /// Sets the only series that an object has in a family; removes one with other labels.
     pub fn set(&self, family: &Family, owner: &str, labels: &Labels, value: f64) {
         let shown = shown(labels);
         let mut all = self.lock();
@@ -37,7 +37,7 @@ impl Figures {
         series.insert((owner.to_owned(), shown), value);
     }
 
-    /// All series of a family that an object has; others of it go.
+    /// Sets all series that an object has in a family; removes its others.
     pub fn set_all<'a>(&self, family: &Family, owner: &str, new: impl IntoIterator<Item = (&'a Labels<'a>, f64)>) {
         let mut all = self.lock();
         let series = all.entry(family.name).or_default();
@@ -48,14 +48,14 @@ impl Figures {
         );
     }
 
-    /// Counts up one of the series of a family that an object has.
+    /// Increases one of the series that an object has in a family.
     pub fn count(&self, family: &Family, owner: &str, labels: &Labels, by: f64) {
         let mut all = self.lock();
         let series = all.entry(family.name).or_default();
         *series.entry((owner.to_owned(), shown(labels))).or_default() += by;
     }
 
-    /// An object is gone, and so are its series in these families.
+    /// Removes the series of a deleted object in these families.
     pub fn forget(&self, families: &[&Family], owner: &str) {
         let mut all = self.lock();
         for family in families {
@@ -65,7 +65,7 @@ impl Figures {
         }
     }
 
-    /// Forgets the series of all objects in these families.
+    /// Removes the series of all objects in these families.
     pub fn clear(&self, families: &[&Family]) {
         let mut all = self.lock();
         for family in families {
@@ -73,7 +73,7 @@ impl Figures {
         }
     }
 
-    /// The series in the text format of Prometheus. Every family is named, whether it has series or not.
+    /// The series in the text format of Prometheus. Families without series have their header, too.
     #[must_use]
     pub fn render(&self) -> String {
         let all = self.lock();
@@ -112,7 +112,7 @@ impl OfOwner for Series {
     }
 }
 
-/// Labels as Prometheus reads them.
+/// Labels in the text format of Prometheus.
 fn shown(labels: &Labels) -> String {
     let mut text = String::new();
     for (name, value) in labels {

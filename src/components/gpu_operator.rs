@@ -1,4 +1,4 @@
-//! What NVIDIA's GPU operator says of the cluster: whether containers are given GPUs by the container device interface (CDI).
+//! Whether containers get GPUs by the container device interface (CDI), from the ClusterPolicy of NVIDIA's GPU operator.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use tracing::{debug, info};
 
 use crate::api::names::label;
 
-/// How long an answer counts.
+/// How long an answer is cached.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// How long the API server may take to answer.
+/// Timeout of the request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The version from which on CDI is the way that devices are named where it is switched on.
+/// The first version of the GPU operator that uses CDI names by default where CDI is enabled.
 const CDI_FROM: [u64; 3] = [25, 10, 0];
 
-/// Whether GPUs are named to containers as CDI does.
+/// Whether containers get GPUs by their CDI names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Cdi {
-    /// As the GPU operator's ClusterPolicy says; without one, they are not.
+    /// As in the GPU operator's ClusterPolicy; no if there is none.
     Auto,
-    /// They are.
+    /// Yes.
     True,
-    /// They are not.
+    /// No.
     False,
 }
 
-/// The GPU operator's word, asked for where it is to count and remembered for a minute.
+/// Reads the GPU operator's ClusterPolicy when it is needed, and caches the answer.
 pub struct GpuOperator {
     reads: Client,
     cdi: Mutex<Option<(bool, Instant)>>,
 }
 
 impl GpuOperator {
-    /// Asks through the client.
+    /// Reads through the client.
     #[must_use]
     pub fn new(reads: Client) -> Self {
         Self {
@@ -45,14 +45,14 @@ impl GpuOperator {
         }
     }
 
-    /// Whether containers are given GPUs by CDI.
+    /// Whether containers get GPUs by CDI.
     pub async fn cdi(&self, setting: Cdi) -> bool {
         match setting {
             Cdi::True => return true,
             Cdi::False => return false,
             Cdi::Auto => {}
         }
-        // Who asks at the same time waits for the same answer.
+        // Concurrent callers wait here for the same answer.
         let mut known = self.cdi.lock().await;
         if let Some((cdi, at)) = *known
             && at.elapsed() < BELIEVED
@@ -68,7 +68,7 @@ impl GpuOperator {
         cdi
     }
 
-    /// `None` = the API server did not say.
+    /// Reads the ClusterPolicies; `None`: the API server did not answer.
     async fn ask(&self) -> Option<bool> {
         let resource = ApiResource {
             group: "nvidia.com".to_owned(),
@@ -92,7 +92,7 @@ impl GpuOperator {
     }
 }
 
-/// Whether a ClusterPolicy has CDI on, and devices named as it does: by default of its version, or of its own.
+/// Whether a ClusterPolicy enables CDI and its names for devices, explicitly or by the default of its version.
 fn is_by_cdi(policy: &DynamicObject) -> bool {
     let says = |field: &str| policy.data.pointer(field).and_then(Value::as_bool).unwrap_or(false);
     let labels = policy.metadata.labels.as_ref();
@@ -101,7 +101,7 @@ fn is_by_cdi(policy: &DynamicObject) -> bool {
         && (version.is_some_and(|version| is_from(version, CDI_FROM)) || says("/spec/cdi/default"))
 }
 
-/// Whether a version, such as `v25.10.1`, is the first or later, in the order of semantic versions.
+/// Whether a version such as `v25.10.1` is `first` or later, in the order of semantic versions.
 fn is_from(version: &str, first: [u64; 3]) -> bool {
     let version = version.strip_prefix('v').unwrap_or(version);
     let version = version.split('+').next().unwrap_or_default();

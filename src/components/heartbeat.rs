@@ -40,13 +40,13 @@ impl Heartbeat {
         part
     }
 
-    /// A piece of work begins.
+    /// Marks the begin of a piece of work.
     pub fn work(&self) {
         let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.began.store(now.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// The work is done.
+    /// Marks its end.
     pub fn wait(&self) {
         self.began.store(0, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! Keeps the DaemonSet of the NUMA exporter: makes it where configuration asks for it, repairs it, and takes it away where none does. Only the leader
-//! does, and only where the optional manifests give it the right; where that is missing, the Config says so.
+//! Maintains the DaemonSet of the NUMA exporter: creates it if it is configured, reverts changes by others, and deletes it if it is no longer configured.
+//! Only the leader does, and only with the right from the optional manifests; without it the Config has a condition.
 
 mod desired;
 
@@ -23,17 +23,17 @@ use super::owner::Owner;
 use super::{Context, Error, watches};
 use crate::api::names::object::{NUMA_EXPORTER, NUMA_EXPORTER_NAMESPACE};
 
-/// Before what failed is tried again.
+/// Delay before a retry.
 const RETRY: Duration = Duration::from_secs(2);
-/// Before the right is asked for again, which an administrator may have given meanwhile.
+/// Delay before the right is checked again, which an administrator may have granted meanwhile.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// What the DaemonSet cannot be made without, as the Config's condition says it; `None`: nothing is missing.
+/// What is missing to create the DaemonSet, in the words of the Config's condition; `None`: nothing.
 pub type Missing = Option<&'static str>;
 
 const MISSING: &str = "NumaPlacementExporter is missing the right to make its DaemonSet: apply manifests/numa-exporter";
 
-/// Keeps the DaemonSet until shutdown.
+/// Maintains the DaemonSet until shutdown.
 ///
 /// # Errors
 /// None; the signature is that of a component.
@@ -60,9 +60,9 @@ struct Keeper {
     missing: watch::Sender<Missing>,
 }
 
-/// Why a term of the watch ended.
+/// Why watching the DaemonSet ended.
 enum Ended {
-    /// Another leads.
+    /// This process no longer leads.
     Term,
     /// The API server refuses.
     Refused,
@@ -85,7 +85,7 @@ impl Keeper {
                 continue;
             }
             self.say(self.wanted.then_some(MISSING));
-            // Where nothing is to be made, a right that comes later is of no use before the next term.
+            // Without a DaemonSet to create, the right need not be checked again before the next term.
             let until = self.wanted.then(|| Instant::now() + ASK_AGAIN);
             let over = leading.wait_for(|terms| terms.of(&Scope::Cluster).is_none());
             tokio::select! {
@@ -96,7 +96,7 @@ impl Keeper {
         }
     }
 
-    /// Says what is missing, in the Config's condition and, when that begins, in the log.
+    /// Reports what is missing, in the Config's condition and once in the log.
     fn say(&self, what: Missing) {
         let changed = self.missing.send_if_modified(|said| {
             let changed = *said != what;
@@ -108,7 +108,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the API server lets us make it. While it does not say, it is asked again.
+    /// Whether we have the right to create it. Repeats the review until the API server answers.
     async fn may(&self) -> bool {
         let review = SelfSubjectAccessReview {
             spec: SelfSubjectAccessReviewSpec {
@@ -139,7 +139,7 @@ impl Keeper {
         }
     }
 
-    /// Watches the DaemonSet and makes it what it is to be, for as long as this process leads.
+    /// Watches the DaemonSet and reconciles it, for as long as this process leads.
     async fn keep(&mut self) -> Ended {
         let mut leading = self.context.leading.clone();
         let mut events = self.watch();
@@ -183,7 +183,7 @@ impl Keeper {
         watcher(api, only).default_backoff().boxed()
     }
 
-    /// Does what is to be done; whether that is all. What it makes of a DaemonSet is in `live`.
+    /// Reconciles the DaemonSet; returns whether it is as desired. `live` gets the written object.
     async fn reconcile(&mut self, live: &mut Option<DaemonSet>) -> kube::Result<bool> {
         let settings = &self.context.settings;
         if !self.wanted {
@@ -226,13 +226,13 @@ impl Keeper {
                 *live = Some(written);
                 Ok(true)
             }
-            // The watch shows what came first.
+            // Another write came first; the watch shows it.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Deletes it, if it is still the one that was seen.
+    /// Deletes it, unless it was re-created meanwhile.
     async fn delete(&self, live: &DaemonSet) -> kube::Result<()> {
         let how = DeleteParams {
             preconditions: Some(Preconditions {
@@ -249,7 +249,7 @@ impl Keeper {
     }
 }
 
-/// The right was taken away, or the namespace.
+/// Whether the right was revoked, or the namespace deleted.
 fn refuses(error: &watcher::Error) -> bool {
     let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
         return false;

@@ -1,4 +1,4 @@
-//! What the objects that we make go with: the ClusterRole of the manifests. Whoever takes that away takes us away.
+//! The owner of the objects that we create: the ClusterRole of the manifests. So they are deleted when unikai is uninstalled.
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -8,15 +8,15 @@ use tracing::{info, warn};
 use super::Context;
 use crate::api::names::object;
 
-/// The owner of an object that is to be made.
+/// The owner of an object that is to be created.
 pub enum Owner {
-    /// The API server has not said yet.
+    /// Not looked up yet.
     Unasked,
-    /// There is none, and was none: we were installed in another way.
+    /// There is none and was none: unikai was not installed by the manifests.
     Absent,
-    /// This one.
+    /// It exists.
     Found(OwnerReference),
-    /// It was there: nothing is made any more.
+    /// It was deleted: nothing is created any more.
     Gone,
 }
 
@@ -27,7 +27,7 @@ impl Owner {
         matches!(self, Self::Absent | Self::Found(_))
     }
 
-    /// As objects name it.
+    /// The owner reference for objects.
     #[must_use]
     pub fn reference(&self) -> Option<&OwnerReference> {
         match self {
@@ -36,7 +36,7 @@ impl Owner {
         }
     }
 
-    /// Asks the API server; `owned` = an object names an owner already, `what` is made.
+    /// Looks the ClusterRole up. `owned`: an existing object has an owner reference, so there was a ClusterRole. `what` is created, for the log.
     pub async fn ask(self, context: &Context, owned: bool, what: &str) -> Self {
         let api: Api<ClusterRole> = Api::all(context.reads.clone());
         let was_there = owned || matches!(self, Self::Found(_) | Self::Gone);
@@ -55,7 +55,7 @@ impl Owner {
                 }
                 nothing
             }
-            // Without the role, nor is there a right to look for it.
+            // Without the ClusterRole there is no right to read it either.
             Err(kube::Error::Api(status)) if status.code == 403 => nothing,
             Err(error) => {
                 warn!(%error, "our ClusterRole cannot be looked up; trying again");
@@ -64,7 +64,7 @@ impl Owner {
         }
     }
 
-    /// Whether an object goes with our ClusterRole.
+    /// Whether our ClusterRole owns an object.
     #[must_use]
     pub fn has<K: Resource>(object: &K) -> bool {
         let mut owners = object.meta().owner_references.iter().flatten();

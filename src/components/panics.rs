@@ -18,7 +18,7 @@ pub fn text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-/// Does the work. Where it panics, says what the panic said. What the work had in hand is as it left it.
+/// Runs the work and catches a panic. State that the work has changed stays changed.
 ///
 /// # Errors
 /// The text of the panic.
@@ -26,7 +26,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| text(&*panic).to_owned())
 }
 
-/// The same for work that waits.
+/// The same for asynchronous work.
 ///
 /// # Errors
 /// The text of the panic.
@@ -35,7 +35,7 @@ pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
     ended.map_err(|panic| text(&*panic).to_owned())
 }
 
-/// Counts and logs that a component sets an object aside, which is left out there until it changes, and says so to its owner.
+/// Counts and logs that a component sets an object aside until it changes, and returns the note for its owner.
 #[must_use]
 pub fn set_aside(component: &'static str, change: &Change, panic: &str, source: &str) -> Option<Note> {
     let subject = match change {

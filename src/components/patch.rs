@@ -1,4 +1,4 @@
-//! Merge patches that say only what changes.
+//! Merge patches with nothing but the changes.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -61,7 +61,7 @@ const UNBOUND_AFTER: Duration = Duration::from_secs(5);
 /// A pod without a report by then gets the reason that the objects show. Most pods are bound before. The pods of an incomplete gang get it then as
 /// well, unless more of its pods have just been created.
 const UNREPORTED_AFTER: Duration = Duration::from_secs(2);
-/// Delay of what users wait to read: short, but long enough for a gang whose pods are being created.
+/// Delay of reasons, for which users wait: short, but long enough for a gang whose pods are being created.
 const REASONS_AFTER: Duration = Duration::from_millis(150);
 /// Maximum time for which due writes wait for bindings: reasons are to be readable within seconds, also during a burst.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ const RETRY: Backoff = Backoff {
     first: Duration::from_millis(200),
     longest: Duration::from_secs(60),
 };
-/// Messages handled before usage is passed on.
+/// Messages handled before usage is sent.
 const MESSAGES_AT_ONCE: usize = 1_024;
 
 /// Writes statuses and conditions until shutdown.

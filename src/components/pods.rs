@@ -1,4 +1,4 @@
-//! Questions about pods that several components ask.
+//! Predicates of pods, and fields of our own pods, for several components.
 
 use k8s_openapi::api::core::v1::{
     Capabilities, LocalObjectReference, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
@@ -8,7 +8,7 @@ use super::Settings;
 
 pub use crate::mirror::identity::{Role, annotated_group, group_key, pod_ref, role};
 
-/// Whether our scheduler is asked to run the pod.
+/// Whether the pod names our scheduler.
 #[must_use]
 pub fn is_ours(pod: &Pod, settings: &Settings) -> bool {
     pod.spec
@@ -25,7 +25,7 @@ pub fn phase(pod: &Pod) -> &str {
         .unwrap_or_default()
 }
 
-/// Whether it ran to its end.
+/// Whether it has succeeded or failed.
 #[must_use]
 pub fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
@@ -46,7 +46,7 @@ pub fn has_gates(pod: &Pod) -> bool {
     gates.is_some_and(|gates| !gates.is_empty())
 }
 
-/// What the containers of our own pods may do: nothing but run.
+/// The security context of containers of our own pods: no privileges, no capabilities.
 #[must_use]
 pub fn without_privileges() -> SecurityContext {
     SecurityContext {
@@ -62,7 +62,7 @@ pub fn without_privileges() -> SecurityContext {
     }
 }
 
-/// What our own pods may ask of the kernel: what the container runtime finds usual.
+/// The security context of our own pods: the container runtime's default seccomp profile.
 #[must_use]
 pub fn with_usual_system_calls() -> PodSecurityContext {
     PodSecurityContext {
@@ -73,7 +73,7 @@ pub fn with_usual_system_calls() -> PodSecurityContext {
         ..PodSecurityContext::default()
     }
 }
-/// The secrets of that name, by which a pod's images are pulled.
+/// Image pull secrets by name.
 #[must_use]
 pub fn pull_secrets(names: &[String]) -> Option<Vec<LocalObjectReference>> {
     let secret = |name: &String| LocalObjectReference { name: name.clone() };

@@ -1,4 +1,4 @@
-//! Exact amounts by resource name, and how a status writes them.
+//! Exact amounts by resource name, and their form in statuses.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::api::limits;
 use crate::api::names::resource;
 use crate::api::quantity::{Amount, Format};
 
-/// Exact amounts by resource name, in order of the names. There are several for each pod and pod group, mostly the same ones, so copies are shared.
+/// Exact amounts by resource name, in order of the names. Each pod and pod group has several, and most are equal, so clones share the memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Amounts(Option<Arc<Vec<(SmolStr, Amount)>>>);
 
@@ -75,7 +75,7 @@ impl<N: Into<SmolStr>> FromIterator<(N, Amount)> for Amounts {
     }
 }
 
-/// Adds or subtracts entry by entry; what becomes nothing is left out.
+/// Adds or subtracts entry by entry; entries that become 0 are removed.
 pub fn combine(sum: &mut Amounts, amounts: &Amounts, operation: fn(Amount, Amount) -> Amount) {
     let stays = |amount: Amount| !amount.is_zero() && operation(Amount::default(), amount) == amount;
     if sum.is_empty() && amounts.iter().all(|(_, amount)| stays(amount)) {
@@ -98,7 +98,7 @@ pub fn combine(sum: &mut Amounts, amounts: &Amounts, operation: fn(Amount, Amoun
     sum.0 = (!all.is_empty()).then_some(all);
 }
 
-/// The amounts as a status writes them, of so many names at most.
+/// The amounts as quantities for a status, with a limited number of names.
 #[must_use]
 pub fn quantities(amounts: &Amounts) -> QuantityMap {
     let format = |name: &str| {
@@ -118,7 +118,7 @@ pub fn quantities(amounts: &Amounts) -> QuantityMap {
         .collect()
 }
 
-/// What queues are divided by is shown however many other names pods have brought.
+/// These names are in a status in any case, however many other names the pods have.
 const ALWAYS_SHOWN: [&str; 5] = [
     resource::CPU,
     resource::MEMORY,
@@ -127,7 +127,7 @@ const ALWAYS_SHOWN: [&str; 5] = [
     resource::GPU_MEMORY,
 ];
 
-/// Equal in value, however they are written; nothing is the same as absent.
+/// Whether the values are equal, in any spelling; 0 equals an absent one.
 #[must_use]
 pub fn same_amounts(a: &QuantityMap, b: &QuantityMap) -> bool {
     let amounts = |map: &QuantityMap| -> Option<Amounts> {

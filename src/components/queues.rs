@@ -159,7 +159,7 @@ impl Queues {
         }
     }
 
-    /// What a pod group asks for and holds, and why it waits. Returns the queues to be looked at.
+    /// Records what a pod group requests and holds, and why it waits. Returns the queues whose status may differ now.
     fn count(&mut self, usage: Usage) -> BTreeSet<String> {
         let waits = self.waiting.count(&usage.group, usage.queue.as_deref(), usage.waits);
         if waits.iter().any(|queue| self.stores.queues.get("", queue).is_none()) {
@@ -170,7 +170,7 @@ impl Queues {
         changed
     }
 
-    /// Shows what waits in queues that do not exist.
+    /// Exports the metrics of pod groups whose queue does not exist.
     fn show_nowhere(&self) {
         if self.listed && self.counted && self.context.is_leading() {
             shown::show_waiting(&self.context, "", self.waiting.nowhere());
@@ -219,7 +219,7 @@ impl Queues {
         while let Some(name) = self.agenda.start(Instant::now()) {
             let now = clock::now();
             let (patch, until) = self.patch(&name, now);
-            // The queue's schedule changes then.
+            // The status is computed again when another entry of the queue's schedule comes into force.
             if let Some(wait) = until.and_then(|until| Duration::try_from(until.duration_since(now)).ok()) {
                 self.plan(&name, wait);
             }

@@ -1,18 +1,18 @@
-//! What the process still waits for before it is ready, as a set of named handles. Knows nothing of HTTP.
+//! What the process still waits for before it is ready, as a set of named handles. Independent of HTTP.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// The set of things that must be ready; shared by all components and read by the `/readyz` endpoint.
+/// The set of parts that must be ready; shared by all components and read by the `/readyz` endpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     waiting: Arc<watch::Sender<BTreeMap<String, String>>>,
 }
 
 impl Readiness {
-    /// Adds something to wait for. It counts as not ready, for the reason given, until [`Handle::ready`] is called.
+    /// Adds a part. It is not ready, for the given reason, until [`Handle::ready`] is called.
     #[must_use]
     pub fn handle(&self, name: impl Into<String>, reason: impl Into<String>) -> Handle {
         let handle = Handle {
@@ -23,7 +23,7 @@ impl Readiness {
         handle
     }
 
-    /// What is not ready yet, as (name, reason) in order of name; empty when everything is.
+    /// The parts that are not ready, as (name, reason) in order of name.
     #[must_use]
     pub fn waiting(&self) -> Vec<(String, String)> {
         let waiting = self.waiting.borrow();
@@ -33,14 +33,14 @@ impl Readiness {
             .collect()
     }
 
-    /// Returns as soon as nothing is waited for.
+    /// Returns when all parts are ready.
     pub async fn all_ready(&self) {
         // It cannot fail: the sender lives as long as `self`.
         let _ = self.waiting.subscribe().wait_for(BTreeMap::is_empty).await;
     }
 }
 
-/// One thing that must be ready. Dropping it changes nothing: what was never ready stays so.
+/// A part that must be ready. Dropping the handle changes nothing: a part that was not ready stays so.
 #[derive(Debug)]
 pub struct Handle {
     name: String,
@@ -48,13 +48,13 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// It is ready.
+    /// Marks the part as ready.
     pub fn ready(&self) {
         self.waiting
             .send_if_modified(|waiting| waiting.remove(&self.name).is_some());
     }
 
-    /// It is not (or no longer) ready, and why.
+    /// Marks the part as not (or no longer) ready, with the reason.
     pub fn not_ready(&self, reason: impl Into<String>) {
         self.waiting.send_modify(|waiting| {
             waiting.insert(self.name.clone(), reason.into());

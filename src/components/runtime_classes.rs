@@ -1,4 +1,4 @@
-//! Which RuntimeClasses there are: the API server refuses pods that name another.
+//! Which RuntimeClasses exist: the API server refuses pods that name another.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-/// How long it is believed that a class is there.
+/// How long it is cached that a class exists.
 const BELIEVED: Duration = Duration::from_secs(10);
-/// How long it is believed that one is not: who has just made it creates pods next.
+/// How long it is cached that one does not exist. Short, as pods are usually created right after their class.
 const DOUBTED: Duration = Duration::from_secs(1);
-/// How long the API server may take to answer.
+/// Timeout of the request.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Look-ups of RuntimeClasses by name, with a short memory. Only names from the settings are looked up, so it stays small.
+/// Cached look-ups of RuntimeClasses by name. Only names from the settings are looked up, so the cache stays small.
 pub struct RuntimeClasses {
     reads: Client,
     known: Mutex<HashMap<String, (bool, Instant)>>,
@@ -32,8 +32,8 @@ impl RuntimeClasses {
         }
     }
 
-    /// Whether there is a class of the name. Who asks at the same time waits for the same answer. While the API server does not answer,
-    /// what it said last counts; if it never did, or may not say, the class is taken to be there.
+    /// Whether a class of that name exists. Concurrent callers wait for the same answer. While the API server does not answer,
+    /// its last answer counts; without one, or without the right to read classes, the class is assumed to exist.
     pub async fn exists(&self, name: &str) -> bool {
         let mut known = self.known.lock().await;
         let last = known.get(name).copied();

@@ -4,7 +4,6 @@
 //! What is missing is computed from the watched pods ([`need`]), shortly after the last change. After a scaling pod has ended, none is created for a
 //! while, so that waiting pods can be placed on what was added. By the leader, one change at a time. It does not consider free capacity that waiting
 //! pods could use with another request.
-//! could use if they were others.
 
 mod need;
 

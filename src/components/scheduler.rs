@@ -1,9 +1,9 @@
-//! Owns the mirror and the engine, on a thread of its own: takes in what changed, and when something did, asks the engine what
-//! is to be done and passes the decisions on.
+//! Owns the mirror and the engine, on a thread of its own: applies changes, runs a cycle after changes, and sends the decisions
+//! to the other components.
 //!
-//! Everything that waits in the inbox is taken in before a cycle, and cycles keep a small distance, so that a burst costs few of
-//! them and a single pod none of it. A process that does not lead keeps its model warm and decides nothing. What is absent:
-//! any rule of scheduling, and any request to the API server.
+//! All messages in the inbox are applied before a cycle, and there is a short pause after a long cycle, so that a burst costs few
+//! cycles and a single pod is not delayed. A process that does not lead keeps its model up to date and decides nothing. Rules of
+//! scheduling are in the engine, and requests to the API server are sent by other components.
 
 mod cycle;
 mod intake;
@@ -49,53 +49,53 @@ use shown::Shown;
 
 /// Shortest time between two refreshes of verdicts.
 const REFRESH_EVERY: Duration = Duration::from_millis(250);
-/// Pause after a cycle that took longer than [`CHEAP`], so that what comes meanwhile is decided together.
+/// Pause after a cycle that took longer than [`CHEAP`], so that the changes that arrive meanwhile are handled by one cycle.
 const DISTANCE: Duration = Duration::from_millis(1);
-/// A cycle this short is worth no pause.
+/// There is no pause after a cycle as short as this.
 const CHEAP: Duration = Duration::from_micros(300);
-/// Messages taken in before it is looked whether a cycle is due.
+/// Messages that are applied before it is checked whether a cycle is due.
 const MESSAGES_AT_ONCE: usize = 4_096;
-/// Selectors of devices that wait have their turn this often.
+/// Interval at which the mirror continues to evaluate CEL selectors of devices, which take long.
 const SELECTORS_EVERY: Duration = Duration::from_millis(100);
-/// Limit on remembered log lines about rejected objects.
+/// Limit on the hashes of log lines about rejected objects.
 const REJECTED_MAX: usize = 4_096;
-/// A wake-up further away than this is looked at again then.
+/// The longest wait; the time of the next cycle is computed again afterwards.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 
-/// What the scheduler goes by.
+/// The settings of a scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// Whether anything is decided. The model is kept warm in any case.
+    /// Whether scheduling is switched on. The model is kept up to date in any case.
     pub on: bool,
-    /// Which objects are looked at.
+    /// Which objects are relevant, and how they are read.
     pub mirror: mirror::Settings,
-    /// How it is decided.
+    /// The engine's policy.
     pub policy: Policy,
-    /// How the use of queues over time is summed up; `None`: it is not, and has no effect.
+    /// How the usage of queues is computed; `None`: not at all.
     pub usage: Option<usage::Settings>,
 }
 
-/// A state of the rules, and its number.
+/// Rules with the number of the configuration that they are from.
 pub type Numbered = (u64, Arc<Rules>);
 
-/// The numbers of what schedulers go by, by the names of their shards.
+/// The configuration numbers that the schedulers have applied, by shard.
 pub type Followed = BTreeMap<String, u64>;
 
-/// What one scheduler serves, and how it is told what it goes by.
+/// The shard of one scheduler, and the channels of its settings.
 #[derive(Clone, Debug)]
 pub struct Shard {
     /// The shard's name.
     pub name: String,
-    /// Under which Lease it decides.
+    /// The scope under whose Lease it decides.
     pub scope: Scope,
-    /// What it is to go by.
+    /// The settings to apply.
     pub rules: watch::Receiver<Numbered>,
-    /// The number of what it goes by.
+    /// Where it reports which settings it has applied.
     pub follows: watch::Sender<Followed>,
 }
 
 impl Shard {
-    /// What `/readyz` calls the scheduler of a shard.
+    /// The name of a shard's scheduler on `/readyz`.
     #[must_use]
     pub fn readiness(name: &str) -> String {
         if name == object::DEFAULT_SHARD {
@@ -166,7 +166,7 @@ async fn on_a_thread(mut scheduler: Scheduler, inbox: mpsc::Receiver<ToScheduler
             .build()
             .map_err(Error::Thread);
         let result = runtime.and_then(|runtime| runtime.block_on(scheduler.work(inbox)));
-        // The receiver only goes when the process does.
+        // The receiver is dropped at the end of the process only.
         let _ = ended.send(result);
     });
     let thread = thread.map_err(Error::Thread)?;
@@ -184,28 +184,28 @@ async fn on_a_thread(mut scheduler: Scheduler, inbox: mpsc::Receiver<ToScheduler
 
 struct Scheduler {
     intake: Intake,
-    /// Whether anything is decided.
+    /// Whether scheduling is switched on.
     on: bool,
-    /// Kinds whose first list has not come.
+    /// Kinds whose first list is incomplete.
     missing: Vec<Kind>,
-    /// What has been shown of each kind in each term of leadership.
+    /// Which kinds have caught up in each term.
     views: Views,
-    /// The term that lasts.
+    /// The current term, if this process leads.
     led: Option<u64>,
-    /// The engine was told something since its last cycle.
+    /// The engine's input has changed since its last cycle.
     changed: bool,
-    /// No cycle before.
+    /// No cycle is run before this time.
     not_before: Instant,
-    /// When selectors of devices had their turn.
+    /// When the mirror last evaluated selectors of devices.
     asked: Instant,
     shown: Shown,
-    /// When verdicts are refreshed.
+    /// When verdicts are to be refreshed.
     refresh_at: Option<Instant>,
-    /// Which nodes are the shard's.
+    /// Which nodes belong to the shard.
     nodes: mirror::Shard,
     /// Messages to `podgroups` that are sent before the next wait.
     to_podgroups: Vec<ToPodGroups>,
-    /// Hashes of logged rejections: one that is repeated with each change of an object is logged once.
+    /// Hashes of logged rejections, so that one that is repeated with each change of an object is logged once.
     rejected: HashSet<u64>,
     context: Context,
     stores: Arc<Stores>,
@@ -218,20 +218,20 @@ struct Scheduler {
 /// What ended the wait of the loop.
 enum Trigger {
     Leadership,
-    /// The rules have changed.
+    /// The settings have changed.
     Rules,
-    /// What queues have used over time.
+    /// New usage of queues.
     Usage,
     Shares,
-    /// The selectors of claims that wait are asked on, at the top of the loop.
+    /// Selectors of devices are to be evaluated, which the begin of the loop does.
     Selectors,
     Cycle,
-    /// Verdicts are refreshed.
+    /// Verdicts are to be refreshed.
     Refresh,
     Messages(usize),
 }
 
-/// Waits until then. tokio's timer counts in milliseconds, and would have what is due already wait for its next tick.
+/// Waits until then. Not by tokio's timer if that time has passed, since it would wait for the next millisecond.
 async fn until(at: Instant) {
     if at > Instant::now() {
         sleep_until(at).await;
@@ -326,21 +326,21 @@ impl Scheduler {
         }
     }
 
-    /// Whether the term is the same as before these terms.
+    /// Records the new terms; returns whether the term of this shard is the same as before.
     fn is_as_before(&mut self, terms: &Terms) -> bool {
         self.views.keep(|number| terms.numbered(number).is_some());
         let term = terms.of(&self.shard.scope).map(|term| term.number);
         std::mem::replace(&mut self.led, term) == term
     }
 
-    /// The term in which cycles may run: scheduling is switched on, this process leads, and has seen what was current when the term began.
+    /// The term in which cycles may run: scheduling is switched on, this process leads, and all kinds have caught up with the begin of the term.
     fn term(&self) -> Option<u64> {
         let term = self.context.term()?;
         let known = self.missing.is_empty() && self.views.are_current(term) && self.meter.is_known(term);
         (self.on && known).then_some(term)
     }
 
-    /// Goes by new rules from now on.
+    /// Applies new settings.
     fn follow(&mut self) {
         let (number, rules) = self.shard.rules.borrow_and_update().clone();
         self.on = rules.on;
@@ -413,7 +413,7 @@ impl Scheduler {
                     retry_at,
                 });
             }
-            // Before everything is listed there is nothing to see.
+            // Before the first lists are complete there is no answer; the sender is dropped.
             ToScheduler::Look(look) if self.missing.is_empty() => {
                 look::answer(look, &mut self.intake.core.engine, now());
             }
@@ -477,7 +477,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells whoever owns an object that it is set aside, by an event. What is no workload is told of in the log.
+    /// Reports to the owner of a pod or pod group that it is set aside, by condition and event. Objects of other kinds are only logged.
     fn tell_owner(&mut self, kind: &str, namespace: &str, name: &str, why: String) {
         let subject = match kind {
             "Pod" => self
@@ -519,7 +519,7 @@ impl Scheduler {
     }
 
     async fn cycle(&mut self) -> Result<(), Error> {
-        // It may have ended since the cycle was planned.
+        // The term may have ended since the cycle was planned.
         let Some(term) = self.term() else { return Ok(()) };
         let mut timeline = Timeline::begin();
         self.changed = false;
@@ -575,7 +575,7 @@ impl Scheduler {
             self.intake.core.engine.model(),
             &self.stores,
         );
-        // Before the binder knows of it: a bind is told of after the cycle that decided it.
+        // Sent before the binder gets its order, so that traces get the cycle before its binds.
         trace_events::cycle(&self.bus.traces, &timeline, &decisions);
         self.pass_on(decisions, term).await?;
         timeline.end();
@@ -612,7 +612,7 @@ impl Scheduler {
         deliver(&self.bus.podgroups, ToPodGroups::Waiting(refreshed.reports)).await
     }
 
-    /// Bindings first: they are what users wait for.
+    /// Sends the decisions to the other components, binds first: users wait for them.
     async fn pass_on(&mut self, mut decisions: Decisions, term: u64) -> Result<(), Error> {
         let words = self.context.settings.messages;
         let order = orders::order(&mut decisions, &self.intake.core.mirror, &self.nodes, term, words);

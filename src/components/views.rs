@@ -1,20 +1,20 @@
-//! Whether a new leader has seen what was current when its term began. Until then it decides nothing: what it believed may be from
-//! before the last decisions of the leader before it.
+//! Whether all watches of a new leader have caught up with the begin of its term. Until then it decides nothing: its objects may be
+//! older than the last decisions of the previous leader.
 
 use std::collections::BTreeMap;
 
 use crate::components::bus::Kind;
 
-/// The kinds that are decided by, and which of them are still shown as they were before each term.
+/// The kinds that decisions depend on, and which of them have not caught up in each term.
 #[derive(Debug)]
 pub struct Views {
     kinds: Vec<Kind>,
-    /// By the number of the term.
+    /// The kinds that have not caught up, by the number of the term.
     behind: BTreeMap<u64, Vec<Kind>>,
 }
 
 impl Views {
-    /// Nothing has been seen yet.
+    /// No kind has caught up in any term.
     #[must_use]
     pub fn of(kinds: impl Into<Vec<Kind>>) -> Self {
         Self {
@@ -23,7 +23,7 @@ impl Views {
         }
     }
 
-    /// The watch has shown what was current of a kind when that term began. True if it was the last kind.
+    /// A kind has caught up in that term. True if it was the last one.
     pub fn current(&mut self, kind: Kind, term: u64) -> bool {
         let behind = self.behind.entry(term).or_insert_with(|| self.kinds.clone());
         let before = behind.len();
@@ -31,12 +31,12 @@ impl Views {
         behind.is_empty() && before > 0
     }
 
-    /// Forgets terms that are over.
+    /// Removes terms that are over.
     pub fn keep(&mut self, lasts: impl Fn(u64) -> bool) {
         self.behind.retain(|term, _| lasts(*term));
     }
 
-    /// Whether all kinds have been shown as they were when that term began.
+    /// Whether all kinds have caught up in that term.
     #[must_use]
     pub fn are_current(&self, term: u64) -> bool {
         self.behind.get(&term).is_some_and(Vec::is_empty)
@@ -60,7 +60,7 @@ mod tests {
         assert!(views.are_current(1) && !views.are_current(2));
         views.keep(|term| term > 1);
         assert!(!views.are_current(1));
-        // What was still on its way from the first term says nothing of the second, and kinds that were not asked for neither.
+        // Late messages about the first term do not count for the second, nor do kinds that decisions do not depend on.
         assert!(!views.current(Kind::Pod, 1) && !views.current(Kind::Queue, 2));
         assert!(views.current(Kind::Pod, 2));
         assert!(views.are_current(2));

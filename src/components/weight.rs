@@ -1,13 +1,13 @@
-//! What reading a JSON text costs, found before anything is built: how deep it is, and the memory that its objects may take.
+//! An estimate of what parsing a JSON text costs, before it is parsed: its depth, and the memory that its objects may take.
 //!
-//! A tree can take hundreds of times the memory of its text (`[{},{},…]`), and so can a typed object, whose every list element takes its full size
-//! however little is said of it. So brackets and commas are counted and weighed with the largest thing that each may become.
+//! A tree can take hundreds of times the memory of its text (`[{},{},…]`), and so can a typed object, each of whose list elements takes its full size
+//! even if it is empty. So brackets and commas are counted, each with the size of the largest value that it may become.
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Volume};
 
 use crate::api::limits;
 
-/// What an object of the text may become: the memory of one `{`.
+/// What a JSON object of the text may become, which determines the memory of one `{`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A pod: an element of one of its lists, three times (as it was, as it becomes, and as JSON while the two are compared).
@@ -41,21 +41,21 @@ impl Kind {
     }
 }
 
-/// Why a text is not read.
+/// Why a text is not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooMuch {
-    /// Too many things within one another.
+    /// Its nesting is too deep.
     #[error("lists and objects are more than {} within one another", limits::JSON_DEPTH)]
     Deep,
-    /// Too many things.
+    /// It may take more memory than allowed.
     #[error("reading it would take more than {} MiB", .0 >> 20)]
     Large(usize),
 }
 
-/// The bytes that reading the text may take, itself included; no more than `most`.
+/// The bytes that parsing the text may take, including the text; at most `most`.
 ///
 /// # Errors
-/// If it is deeper, or would take more, than any honest one.
+/// If its nesting is too deep, or it may take more than `most`.
 pub fn of(text: &[u8], kind: Kind, most: usize) -> Result<usize, TooMuch> {
     let (mut depth, mut bytes) = (0_usize, text.len());
     let mut characters = text.iter();
@@ -80,7 +80,7 @@ pub fn of(text: &[u8], kind: Kind, most: usize) -> Result<usize, TooMuch> {
     Ok(bytes)
 }
 
-/// Goes to the end of a text in quotes.
+/// Skips to the end of a string.
 fn skip_text(characters: &mut std::slice::Iter<u8>) {
     while let Some(character) = characters.next() {
         match character {
@@ -120,7 +120,7 @@ mod tests {
         );
         let text = format!(r#"{{"a": "{}\"{}"}}"#, "[".repeat(1_000), "{".repeat(1_000));
         assert_eq!(of(text.as_bytes(), Kind::Other, MOST), Ok(text.len() + MAP));
-        // What is no JSON is weighed all the same, and ends where it ends.
+        // Text that is not JSON is estimated as well, without a panic at its end.
         assert!(of(br#"{"a\"#, Kind::Other, MOST).is_ok());
     }
 

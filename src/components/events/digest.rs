@@ -1,4 +1,4 @@
-//! Which notes become writes: a new sentence at once, a repeated one rarely, and never too many about one object. Pure.
+//! Which notes become writes: a new message at once, a repeated one rarely, and a limited number about one object. Pure.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,16 +8,16 @@ use tokio::time::Instant;
 
 use crate::components::bus::{Note, Subject, TOLD_AGAIN};
 
-/// Who tells something again does so at its time, and may be this much early.
+/// A repeated note may come this much before its time and is still written.
 const EARLY: Duration = Duration::from_secs(2);
 /// Events about one object in a burst; after it one for each [`REFILL`].
 const BURST: u32 = 25;
 /// Time after which one more event about the object is allowed.
 const REFILL: Duration = Duration::from_secs(300);
-/// Sentences and objects that are remembered; when there are more, those not heard of for longer than anything is told again are forgotten.
+/// Limit on messages and objects in the tables. When there are more, entries are removed that are older than the longest interval of repeats.
 const REMEMBERED: usize = 8_192;
 
-/// What is to be written.
+/// A write of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// A new event.
@@ -25,19 +25,19 @@ pub enum Write {
         /// The part of its name that tells events of one object apart.
         id: String,
     },
-    /// An existing one is counted up.
+    /// The count of an existing one.
     Again {
-        /// As it was named.
+        /// The id of the existing event.
         id: String,
-        /// How often the sentence was said, in all.
+        /// How many notes had the message, in all.
         count: i32,
     },
 }
 
-/// A sentence that was said.
+/// An earlier message.
 #[derive(Debug)]
 struct Said {
-    /// Its hash: sentences can be long.
+    /// Its hash, since messages can be long.
     message: u64,
     id: String,
     count: i32,
@@ -46,24 +46,24 @@ struct Said {
     writes: u32,
 }
 
-/// How many more events about an object.
+/// How many more events may be written about an object.
 #[derive(Debug)]
 struct Allowance {
     left: u32,
     since: Instant,
 }
 
-/// What was said lately.
+/// Recent messages, and the allowance of each object.
 #[derive(Debug, Default)]
 pub struct Digest {
     said: HashMap<(Subject, &'static str), Said>,
     allowances: HashMap<Subject, Allowance>,
-    /// Nothing is forgotten before there are so many.
+    /// Old entries are removed once there are so many.
     forget_from: usize,
 }
 
 impl Digest {
-    /// Takes in a note; says whether and what to write.
+    /// Records a note; returns what to write.
     pub fn take(&mut self, note: &Note, now: Instant) -> Option<Write> {
         self.forget_old(now);
         let key = (note.subject.clone(), note.reason);
@@ -124,7 +124,7 @@ impl Digest {
         self.said.retain(|_, said| now.duration_since(said.written) < kept);
         self.allowances
             .retain(|_, allowance| now.duration_since(allowance.since) < REFILL);
-        // Those that are left are not looked through once more for each that comes.
+        // Grows with the remaining entries, so that they are not scanned again for each note.
         self.forget_from = 2 * self.said.len().max(self.allowances.len());
     }
 }

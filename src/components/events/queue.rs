@@ -42,7 +42,7 @@ impl EventQueue {
         self.own.get(namespace).is_none_or(|own| *own < OWN_MAX)
     }
 
-    /// Has an event wait until then.
+    /// Adds an event that is due at that time.
     pub fn put(&mut self, at: Instant, event: Waiting) {
         let namespace: Arc<str> = event.namespace().into();
         self.numbers += 1;

@@ -5,7 +5,7 @@ use crate::components::connection_failures;
 use crate::engine::decision::Cause;
 use crate::engine::policy::ActionKind;
 
-/// What a family counts.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows.
@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word of the text format.
+    /// Its name in the text format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -33,11 +33,11 @@ impl Kind {
 pub struct Family {
     /// The name.
     pub name: &'static str,
-    /// What it counts.
+    /// The type.
     pub kind: Kind,
-    /// The labels, each with all its values; none are listed where objects or the world decide.
+    /// The labels, each with all its values; without a list where values are names of objects or unbounded.
     pub labels: &'static [(&'static str, &'static [&'static str])],
-    /// What it says.
+    /// The description.
     pub help: &'static str,
 }
 
@@ -73,7 +73,7 @@ const WEBHOOK: LabelValues = (
         "validate-topology",
     ],
 );
-/// What a binding failed of.
+/// Why a bind failed.
 const BIND_CAUSES: &[&str] = &[
     "refused",
     "conflict",
@@ -86,7 +86,7 @@ const BIND_CAUSES: &[&str] = &[
     "pod_group",
     "fault",
 ];
-/// The name of a queue, where labels of KAI's are not needed.
+/// The label with the name of a queue, in families of ours.
 const OF_QUEUE: LabelValues = ("queue_metadata_name", &[]);
 const QUEUE: &[LabelValues] = &[
     ("queue_name", &[]),
@@ -94,9 +94,9 @@ const QUEUE: &[LabelValues] = &[
     ("queue_display_name", &[]),
 ];
 
-/// What the process counts about itself.
+/// Metrics of the process.
 pub const OF_THE_PROCESS: &[Family] = &[
-    // The scheduler, as KAI's.
+    // The scheduler's metrics that KAI has, too.
     family(
         Gauge,
         "kai_e2e_scheduling_latency_milliseconds",
@@ -440,7 +440,7 @@ pub const OF_THE_PROCESS: &[Family] = &[
 macro_rules! of_objects {
     ($($constant:ident = $family:expr;)*) => {
         $(#[doc = "See its help."] pub const $constant: Family = $family;)*
-        /// What is shown of objects; series go with them.
+        /// Metrics of objects; their series are removed with the object.
         pub const OF_OBJECTS: &[Family] = &[$($constant),*];
     };
 }
@@ -511,7 +511,7 @@ of_objects! {
     );
 }
 
-/// What the scheduler shows of queues.
+/// The families of queues that the scheduler sets.
 pub const OF_THE_SCHEDULER: [&Family; 8] = [
     &QUEUE_PLACED,
     &QUEUE_WAITED,
@@ -523,7 +523,7 @@ pub const OF_THE_SCHEDULER: [&Family; 8] = [
     &QUEUE_GPU_USAGE,
 ];
 
-/// What the queues' own component shows of them.
+/// The families of queues that the component `queues` sets.
 pub const QUEUE_STATUSES: [&Family; 9] = [
     &QUEUE_PENDING,
     &QUEUE_WAITING_SINCE,

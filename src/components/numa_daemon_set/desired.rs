@@ -1,4 +1,4 @@
-//! The DaemonSet as it is to be, and whether one is so.
+//! The desired DaemonSet, and whether an existing one equals it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use crate::numa_exporter::kubelet;
 /// Where the host's sysfs is in the container.
 const SYSFS: &str = "/host/sys";
 
-/// How the exporter is to run.
+/// Settings of the exporter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Whether there is to be a DaemonSet.
+    /// Whether the DaemonSet is wanted.
     pub on: bool,
     /// The nodes that it runs on.
     pub node_selector: BTreeMap<String, String>,
-    /// The taints of nodes that keep it from none.
+    /// The taints that it tolerates.
     pub tolerations: Vec<Toleration>,
-    /// Further constraints.
+    /// Its affinity.
     pub affinity: Option<Affinity>,
     /// The priority of its pods.
     pub priority_class: Option<String>,
@@ -40,11 +40,11 @@ pub struct Settings {
     pub requests: QuantityMap,
     /// Its limits.
     pub limits: QuantityMap,
-    /// Its container is kept from privileges; OpenShift does that itself.
+    /// Whether its container gets a restricted security context; OpenShift sets its own.
     pub restricted: bool,
-    /// How often the kubelet is asked.
+    /// Interval of requests to the kubelet.
     pub poll: Duration,
-    /// How often what was written is compared with what is there; zero: never.
+    /// Interval of comparisons of written annotations with those in the API server; zero: never.
     pub resync: Duration,
     /// The folder of the kubelet's socket.
     pub socket_folder: String,
@@ -78,7 +78,7 @@ impl Default for Settings {
     }
 }
 
-/// The DaemonSet, with the digest of all that it says.
+/// The DaemonSet, with the digest of its content.
 #[must_use]
 pub fn daemon_set(settings: &components::Settings, owner: Option<&OwnerReference>) -> DaemonSet {
     let exporter = &settings.numa_exporter;
@@ -171,7 +171,7 @@ fn container(settings: &components::Settings) -> Container {
             limits: amounts(&exporter.limits),
             claims: None,
         }),
-        // The kubelet's socket is root's.
+        // The kubelet's socket is owned by root.
         security_context: exporter.restricted.then(|| SecurityContext {
             run_as_user: Some(0),
             run_as_non_root: Some(false),
@@ -207,7 +207,7 @@ fn some<T>(items: Vec<T>) -> Option<Vec<T>> {
     (!items.is_empty()).then_some(items)
 }
 
-/// Whether we made it, or took it over.
+/// Whether we created it, or adopted it.
 #[must_use]
 pub fn is_ours(live: &DaemonSet) -> bool {
     let labels = live.metadata.labels.as_ref();
@@ -217,14 +217,14 @@ pub fn is_ours(live: &DaemonSet) -> bool {
         == Some(OPERATOR)
 }
 
-/// Whether it is as it is to be: written from the same, and nothing of that was changed since. What the API server adds does not count.
+/// Whether it equals the desired one: it was written from the same content, and none of that was changed since. Fields that the API server adds are ignored.
 #[must_use]
 pub fn is_right(live: &DaemonSet, wanted: &DaemonSet) -> bool {
     let value = |set: &DaemonSet| serde_json::to_value(set).unwrap_or_default();
     holds(&value(live), &value(wanted))
 }
 
-/// Whether `live` says all that `wanted` says.
+/// Whether `live` contains all fields and values of `wanted`.
 fn holds(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => wanted
@@ -237,14 +237,14 @@ fn holds(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Whether one can be made of the other: the selector of a DaemonSet stays.
+/// Whether an update can turn one into the other: the selector of a DaemonSet is immutable.
 #[must_use]
 pub fn may_become(live: &DaemonSet, wanted: &DaemonSet) -> bool {
     let selector = |set: &DaemonSet| set.spec.as_ref().map(|spec| spec.selector.clone());
     selector(live) == selector(wanted)
 }
 
-/// What is wanted, in place of a live one: with the labels and annotations that others gave it.
+/// The desired object as an update of a live one: labels and annotations of other clients are kept.
 #[must_use]
 pub fn onto(mut wanted: DaemonSet, live: &DaemonSet) -> DaemonSet {
     let under = |live: Option<&BTreeMap<String, String>>, wanted: &mut Option<BTreeMap<String, String>>| {

@@ -19,7 +19,7 @@ pub struct Scheduled {
 }
 
 impl Scheduled {
-    /// Of a queue at an instant.
+    /// The schedule of a queue at an instant.
     #[must_use]
     pub fn of(queue: &Queue, now: Timestamp) -> Self {
         let own = queue.spec.resources.unwrap_or_default();

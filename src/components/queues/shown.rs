@@ -52,7 +52,7 @@ pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus, 
     set(&families::QUEUE_ALLOCATED_MEMORY, amount(held, resource::MEMORY));
 }
 
-/// Shows what waits in a queue; an empty name: in those that do not exist.
+/// Exports what waits in a queue; an empty name: in queues that do not exist.
 pub fn show_waiting(context: &Context, queue: &str, line: &Line) {
     let label = ("queue_metadata_name", queue);
     let causes: Vec<_> = line

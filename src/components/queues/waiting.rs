@@ -1,6 +1,6 @@
-//! The pod groups that wait in each queue: how many for which cause, and since when the oldest does. Kept by difference. Pure.
+//! The pod groups that wait in each queue: how many for which cause, and since when the oldest does. Updated by differences. Pure.
 //!
-//! Anybody may name a queue that does not exist. What waits in such queues is one line, so that nobody makes series of metrics by it.
+//! Tenants may name queues that do not exist. All pod groups in such queues are counted in one line, so that tenants cannot create series of metrics.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -76,12 +76,12 @@ pub struct Waiting {
     groups: HashMap<GroupKey, (String, Waits)>,
     lines: HashMap<String, Line>,
     queues: BTreeSet<String>,
-    /// Of queues that do not exist.
+    /// The line of all queues that do not exist.
     nowhere: Line,
 }
 
 impl Waiting {
-    /// The queue exists.
+    /// A queue was created.
     pub fn exists(&mut self, queue: &str) {
         if self.queues.insert(queue.to_owned())
             && let Some(line) = self.lines.get(queue)
@@ -90,7 +90,7 @@ impl Waiting {
         }
     }
 
-    /// It does not exist any more.
+    /// A queue was deleted.
     pub fn gone(&mut self, queue: &str) {
         if self.queues.remove(queue)
             && let Some(line) = self.lines.get(queue)
@@ -99,7 +99,7 @@ impl Waiting {
         }
     }
 
-    /// Whether and why a pod group waits in a queue. Returns the queue if its line differs now, and the one where it waited before.
+    /// Records whether and why a pod group waits in a queue. Returns the queues whose lines changed: this one, and the one where it waited before.
     pub fn count(&mut self, group: &GroupKey, queue: Option<&str>, waits: Option<Waits>) -> BTreeSet<String> {
         let now = queue.zip(waits).map(|(queue, waits)| (queue.to_owned(), waits));
         if self.groups.get(group) == now.as_ref() {

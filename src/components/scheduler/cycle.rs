@@ -1,4 +1,4 @@
-//! One cycle as seen from outside, with a clock: what took how long, for the metrics and for the traces.
+//! The times of a cycle and of its stages, for metrics and traces. The engine has no clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +15,7 @@ pub struct Timeline {
     pub began_at: SystemTime,
     began: Instant,
     reached: Vec<(Duration, Stage)>,
-    /// Its whole length, once it is over.
+    /// Its duration, once it is over.
     pub took: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Timeline {
         steps
     }
 
-    /// The searches for victims: by whom, with success, begin and end since the begin of the cycle.
+    /// The searches for victims: action, whether it succeeded, begin and end since the begin of the cycle.
     pub fn searches(&self) -> impl Iterator<Item = (Searcher, bool, Duration, Duration)> {
         let before = std::iter::once(Duration::ZERO).chain(self.reached.iter().map(|(at, _)| *at));
         before
@@ -77,7 +77,7 @@ impl Timeline {
             })
     }
 
-    /// Tells the metrics.
+    /// Records the metrics.
     pub fn record(&self) {
         metrics::counter!("unikai_cycles_total").increment(1);
         metrics::histogram!("unikai_cycle_duration_seconds").record(self.took);
@@ -99,7 +99,7 @@ impl Timeline {
                     let labels = [("plugin", "proportion"), ("OnSession", "OnSessionOpen")];
                     metrics::gauge!("kai_plugin_scheduling_latency_milliseconds", &labels).set(milliseconds(took));
                 }
-                // What is left is passing the decisions on.
+                // The rest of the time is that of sending the decisions.
                 "finish" => close += self.took - begin,
                 action => {
                     metrics::gauge!("kai_action_scheduling_latency_milliseconds", "action" => action)

@@ -1,11 +1,11 @@
-//! Taking in what changed, so that no object stops the rest: where mirror or engine fails at one, it is set aside, and both are built anew from
-//! everything that is known but for that object.
+//! Applies changes to mirror and engine, so that no single object stops scheduling: if mirror or engine panics at an object, that is set aside, and both are
+//! rebuilt from all other objects.
 //!
-//! A cycle that fails is no object's fault at first: mirror and engine are built anew, and the next cycle decides. If that one fails, too, the pod group
-//! with which it was busy gets no places until it changes. Where there is none to blame, the third failure in a row is for the process to end with.
+//! After a cycle that panics, mirror and engine are rebuilt, and the next cycle decides. If that one panics, too, the pod group
+//! that was being placed is held back until it changes. The third panic in a row without such a pod group ends the process.
 //!
-//! What was decided and has not been seen yet is not in the new model. It is waited for before anything else is decided. Whom a failed bind or eviction
-//! holds back is held back in the new model, too.
+//! Decisions that the API server does not show yet are not in the rebuilt model, so the next cycle waits for them. Retry delays after failed binds and evictions are
+//! copied to the new model.
 
 use tracing::{error, warn};
 
@@ -20,57 +20,56 @@ use crate::mirror::aside::Identity;
 use crate::mirror::{self, PackedChange, Rejection};
 use crate::scheduler_core::SchedulerCore;
 
-/// How long binds and evictions that were under way are waited for at most, in milliseconds. Their requests have given up by then.
+/// How long to wait for open binds and evictions after a rebuild, in milliseconds. Their requests have timed out by then.
 const PATIENCE: i64 = 60_000;
-/// So many cycles may fail in a row with no pod group to blame.
+/// After so many panics of cycles in a row without a pod group as the cause, the process ends.
 const FAILURES: u32 = 3;
 
-/// Mirror and engine, and what both need to begin anew.
+/// Mirror and engine, and what is needed to rebuild them.
 pub struct Intake {
-    /// Mirror and engine.
     pub core: SchedulerCore,
     settings: mirror::Settings,
     policy: Policy,
-    /// What queues have used, as the engine was told last.
+    /// The last usage of queues that the engine got.
     usage: Vec<(Name, [i64; 3])>,
-    /// What was decided before the last beginning and has not been seen since.
+    /// Decisions from before the last rebuild that the API server does not show yet.
     under_way: Vec<(Name, Assumed)>,
-    /// Until when it is waited for.
+    /// Until when cycles wait for them.
     patience: Time,
-    /// Cycles that failed since the last one that did not.
+    /// How many cycles in a row have panicked.
     failed: u32,
-    /// Those of them that were not explained by a pod group.
+    /// How many of them without a pod group as the cause.
     unexplained: u32,
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// The engine was told something.
+    /// The engine's input has changed.
     pub told: bool,
-    /// What could not be used.
+    /// Parts of objects that could not be used.
     pub rejections: Vec<Rejection>,
-    /// Objects at which mirror or engine failed.
+    /// Objects that are set aside because mirror or engine panicked.
     pub left_out: Vec<Identity>,
-    /// The pod group that gets no places from now on.
+    /// The pod group that is held back from now on.
     pub held_back: Option<GroupKey>,
 }
 
-/// A cycle that failed. Nothing is decided.
+/// A cycle that panicked, without decisions.
 pub struct Failed {
     /// The text of the panic.
     pub panic: String,
-    /// What came of building the model anew.
+    /// The result of the rebuild.
     pub taken: Taken,
-    /// Another attempt is worth nothing.
+    /// The process is to end.
     pub for_good: bool,
 }
 
-/// Everything that is known at present, one change after the other.
+/// Calls a function with each object in the stores.
 pub type Everything<'a> = dyn Fn(&mut dyn FnMut(Object)) + 'a;
 
 impl Intake {
-    /// Knows nothing yet.
+    /// Without objects.
     #[must_use]
     pub fn new(settings: mirror::Settings, policy: Policy) -> Self {
         Self {
@@ -85,8 +84,8 @@ impl Intake {
         }
     }
 
-    /// Goes by these settings and this policy from now on. Other settings show other objects, so the model is built anew, and what was decided before
-    /// is waited for.
+    /// Applies these settings and this policy. Other settings select other objects, so mirror and engine are rebuilt, and the next cycle waits for
+    /// earlier decisions.
     pub fn follow(
         &mut self,
         settings: &mirror::Settings,
@@ -107,14 +106,14 @@ impl Intake {
         taken
     }
 
-    /// Takes in an object that appeared or changed, or (`there` false) is gone.
+    /// Applies an object that was created or changed, or deleted (`there` false).
     pub fn object(&mut self, object: Object, there: bool, now: Time, everything: &Everything) -> Taken {
         let kept = object.clone();
         let change = panics::catch(|| change(object, there));
         match change {
             Ok(change) => self.change(&change, now, everything),
             Err(panic) => {
-                // Neither mirror nor engine has heard of it.
+                // Neither mirror nor engine has been changed.
                 let object = kept.identity();
                 failed(&object, &panic);
                 self.core.mirror.aside.leave_out(&object);
@@ -126,7 +125,7 @@ impl Intake {
         }
     }
 
-    /// Takes in a change.
+    /// Applies a change.
     pub fn change(&mut self, change: &PackedChange, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
         if let Err(panic) = self.attempt(change, now, &mut taken) {
@@ -139,7 +138,7 @@ impl Intake {
         taken
     }
 
-    /// Gives selectors of devices their turn.
+    /// Evaluates some of the CEL selectors of devices that are not evaluated yet.
     pub fn ask_selectors(&mut self, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
         let asked = panics::catch(|| {
@@ -153,7 +152,7 @@ impl Intake {
         taken
     }
 
-    /// Tells the engine something that no object says.
+    /// Applies an event that does not come from an object.
     pub fn tell(&mut self, event: Event, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken {
             told: true,
@@ -173,7 +172,7 @@ impl Intake {
         taken
     }
 
-    /// Has the engine decide what can be decided now.
+    /// Runs a cycle.
     ///
     /// # Errors
     /// If it panicked.
@@ -227,7 +226,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Builds mirror and engine anew. Whatever fails on the way is left out too, so this ends.
+    /// Rebuilds mirror and engine. An object that causes a panic is set aside and the rebuild starts again, so it ends.
     fn begin_anew(&mut self, now: Time, everything: &Everything, taken: &mut Taken) {
         let quietly = |what: &mut dyn FnMut()| panics::catch(what).is_ok();
         let mut under_way = Vec::new();
@@ -274,7 +273,7 @@ impl Intake {
         self.patience = Time(now.0.saturating_add(PATIENCE));
     }
 
-    /// Until when nothing is to be decided, because it is not known what was decided before the last beginning; earlier if all of it is seen.
+    /// Until when no cycle may run, because the API server does not show all decisions from before the last rebuild. `None` once it shows them.
     pub fn waits_until(&mut self, now: Time) -> Option<Time> {
         if now >= self.patience {
             self.under_way.clear();

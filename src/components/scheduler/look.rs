@@ -1,10 +1,10 @@
-//! Answers to whoever looks at the scheduler. Whoever asked may have gone meanwhile.
+//! Answers to requests for the scheduler's state. The receiver of an answer may be gone.
 
 use crate::components::bus::Look;
 use crate::engine::Engine;
 use crate::engine::input::Time;
 
-/// Answers a question.
+/// Answers a request.
 pub fn answer(look: Look, engine: &mut Engine, now: Time) {
     let _ = match look {
         Look::JobOrder(reply) => reply.try_send(engine.waiting_in_order(now)).is_ok(),

@@ -15,7 +15,7 @@ use crate::engine::model::Model;
 use crate::engine::model::pod_group::PodGroup;
 use crate::mirror::{Mirror, Shard, numa, packed};
 
-/// What the binder is to do, as decided for that node pool in that term of leadership, with texts in those words. Takes the binds and evictions out of the decisions.
+/// The order to the binder, for that node pool and that term of leadership, with messages in that wording. Takes the binds and evictions out of the decisions.
 pub fn order(decisions: &mut Decisions, mirror: &Mirror, shard: &Shard, term: u64, words: Wording) -> BindOrder {
     let pool: Arc<str> = shard.value.as_str().into();
     let binds = std::mem::take(&mut decisions.bind);
@@ -108,7 +108,7 @@ fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>, pool: &Arc<str>, 
     }
 }
 
-/// Events for pods that wait for a place that is being vacated.
+/// Events for pipelined pods.
 pub fn pipelined<'a>(pipeline: &'a [Pipeline], settings: &'a Settings) -> impl Iterator<Item = Note> + 'a {
     pipeline.iter().map(|pipeline| Note {
         subject: Subject::Pod(pipeline.pod.clone()),
@@ -123,7 +123,7 @@ pub fn pipelined<'a>(pipeline: &'a [Pipeline], settings: &'a Settings) -> impl I
     })
 }
 
-/// What keeps pods from a node beside what reports say: a sub-group that is not there, or a place that others have not left yet.
+/// What keeps pods from a node beside what reports say: their sub-group does not exist, or other pods must terminate first.
 pub fn obstacles(decisions: &mut Decisions) -> Vec<Obstacle> {
     let unknown_sub_groups = std::mem::take(&mut decisions.unknown_sub_groups)
         .into_iter()

@@ -1,4 +1,4 @@
-//! What of the decisions is remembered for people: evictions with their causes, and what happened to pod groups.
+//! Records decisions in the history that users can read: evictions with their causes, and what happened to pod groups.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::components::watches::Stores;
 use crate::engine::decision::{self, Decisions, EvictionCause, GroupReport, Side};
 use crate::engine::model::Model;
 
-/// Nodes that are named in a sentence.
+/// Limit on the nodes in a sentence.
 const NAMED: usize = 4;
 
-/// Remembers what a cycle decided.
+/// Records the decisions of a cycle.
 pub fn decided(history: &History, decisions: &Decisions, model: &Model, stores: &Stores) {
     let at = clock::now();
     let mut moments = Vec::new();
@@ -55,7 +55,7 @@ pub fn decided(history: &History, decisions: &Decisions, model: &Model, stores: 
     history.add(evictions.collect(), moments);
 }
 
-/// Remembers that pod groups wait for something else than before.
+/// Records that pod groups wait for another cause than before.
 pub fn waits(history: &History, reports: &[GroupReport]) {
     let at = clock::now();
     history.add(Vec::new(), reports.iter().map(|report| waiting(report, at)).collect());
@@ -71,7 +71,7 @@ fn waiting(report: &GroupReport, at: Timestamp) -> (GroupKey, Moment) {
     (report.group.clone(), moment)
 }
 
-/// Remembers that a bind failed.
+/// Records that a bind failed.
 pub fn not_bound(history: &History, pod: &str, model: &Model) {
     let Some(group) = model.pods().id(pod).and_then(|id| model.pod_group_of(id)) else {
         return;

@@ -1,4 +1,5 @@
-//! What the engine cannot say of pod groups that wait: which of their pods are there, and that a queue is of another node pool. Pure.
+//! Completes reports about pod groups that wait by facts that the engine does not have: which of their pods exist, and that a queue is in another node
+//! pool. Pure.
 
 use crate::api::Queue;
 use crate::components::bus::GroupReport;
@@ -30,7 +31,7 @@ pub fn complete(reports: &mut [GroupReport], model: &Model, stores: &Stores, sha
     }
 }
 
-/// A report on a pod group that lacks pods speaks of those that are there.
+/// Adds to a report on a pod group that lacks pods the pods that exist.
 fn speak_of_pods(report: &mut GroupReport, pod_group: &PodGroup, model: &Model) {
     if pod_group.input.as_ref().is_none_or(|input| !input.mark_unschedulable) {
         return;
@@ -42,11 +43,11 @@ fn speak_of_pods(report: &mut GroupReport, pod_group: &PodGroup, model: &Model) 
         .collect();
 }
 
-/// The sentence about a queue that is of another node pool than that of the shard, or hangs below such a one.
+/// The sentence about a queue that is in another node pool than the shard's, or below such a queue.
 fn elsewhere(queue: &str, get: &dyn Fn(&str) -> Option<std::sync::Arc<Queue>>, shard: &Shard) -> Option<String> {
     let (key, ours) = (&shard.key, shard.pool());
     let mut name = queue.to_owned();
-    // Queues that are above themselves are found by the engine.
+    // The engine reports cycles of queues; here they only end the loop.
     for _ in 0..LEVELS_MAX {
         let object = get(&name)?;
         if !shard.selects(&*object) {
@@ -67,7 +68,7 @@ fn elsewhere(queue: &str, get: &dyn Fn(&str) -> Option<std::sync::Arc<Queue>>, s
     None
 }
 
-/// No tree of queues is deeper.
+/// Limit on the depth of the tree.
 const LEVELS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the scheduler shows of objects as metrics: the fair shares of queues, how long their pods waited, and the GPUs of nodes.
+//! The scheduler's metrics of objects: the fair shares of queues, how long their pods waited, and the GPUs of nodes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -19,22 +19,22 @@ use crate::engine::input::{GPU, Name};
 use crate::engine::model::Model;
 use crate::engine::policy::ActionKind;
 
-/// Fair shares and GPUs are shown this long after they may have changed, all at once: cycles come by the hundred, scrapes do not.
+/// Fair shares and GPUs are exported this long after they may have changed, all at once: cycles can be much more frequent than scrapes.
 const SHARES_AFTER: Duration = Duration::from_secs(1);
 
-/// What is shown, and what is to be.
+/// The exported series, and those that are due.
 #[derive(Debug)]
 pub struct Shown {
     /// The shard's name.
     shard: String,
     shares_due: Option<Instant>,
-    /// Queues with shares on show, and their fair shares in millionths of a GPU.
+    /// Queues with exported shares, and their fair shares in millionths of a GPU.
     queues: HashMap<String, i64>,
     gpus: GpuTally,
 }
 
 impl Shown {
-    /// Nothing is shown of that shard yet.
+    /// Without exported series.
     #[must_use]
     pub fn new(shard: &str) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Shown {
         }
     }
 
-    /// When shares are to be shown.
+    /// When shares are to be exported.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.shares_due
@@ -56,7 +56,7 @@ impl Shown {
         self.shares_due.get_or_insert_with(|| Instant::now() + SHARES_AFTER);
     }
 
-    /// Shows the shares as of the last cycle. Returns those of GPUs that are other than before.
+    /// Exports the shares as of the last cycle. Returns the fair shares of GPUs that changed.
     pub fn show_shares(&mut self, context: &Context, engine: &Engine, stores: &Stores) -> Vec<FairShare> {
         self.shares_due = None;
         self.show_pending(engine.model().pending().len());
@@ -81,7 +81,7 @@ impl Shown {
         changed
     }
 
-    /// Another process leads now, and shows.
+    /// Removes all series, since another process leads now and exports them.
     pub fn clear(&mut self, context: &Context) {
         for (queue, _) in self.queues.drain() {
             context.figures.forget(&families::OF_THE_SCHEDULER, &queue);
@@ -93,7 +93,7 @@ impl Shown {
         self.shares_due = None;
     }
 
-    /// Shows what a cycle decided: by action, and how long pods had waited for their nodes.
+    /// Exports the decisions of a cycle by action, and how long pods had waited for their nodes.
     pub fn show_decisions(&self, context: &Context, decisions: &Decisions, model: &Model, stores: &Stores) {
         let allocated = decisions.bind.len() as u64;
         metrics::counter!("unikai_decisions_total", "action" => ActionKind::Allocate.as_str()).increment(allocated);

@@ -1,4 +1,4 @@
-//! What the scheduler sees, for traces. Nothing is put together unless somebody collects them.
+//! The scheduler's events for traces. They are only made if a collector is configured.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::components::bus::{CycleSeen, GroupKey, GroupOutcome, Grouping, Object
 use crate::components::{Settings, pods};
 use crate::engine::decision::Decisions;
 
-/// An object appeared or changed.
+/// An object was created or changed.
 pub fn applied(traces: &Traces, object: &Object, settings: &Settings) {
     let Object::Pod(pod) = object else { return };
     let waits = || pods::is_ours(pod, settings) && !pods::is_bound(pod) && pod.metadata.deletion_timestamp.is_none();
@@ -21,7 +21,7 @@ pub fn applied(traces: &Traces, object: &Object, settings: &Settings) {
     }
 }
 
-/// An object is gone.
+/// An object was deleted.
 pub fn deleted(traces: &Traces, object: &Object) {
     let Object::Pod(pod) = object else { return };
     traces.tell(|| TraceEvent::Gone {
@@ -30,7 +30,7 @@ pub fn deleted(traces: &Traces, object: &Object) {
     });
 }
 
-/// A pod has a group.
+/// A pod was grouped.
 pub fn grouped(traces: &Traces, grouping: &Grouping) {
     traces.tell(|| TraceEvent::Grouped {
         pod: grouping.pod.clone(),
@@ -40,7 +40,7 @@ pub fn grouped(traces: &Traces, grouping: &Grouping) {
     });
 }
 
-/// What a cycle came to for each pod group of which there is something new.
+/// The result of a cycle for each pod group with a new one.
 fn attempts(decisions: &Decisions) -> Vec<(GroupKey, GroupOutcome)> {
     let count = |groups: &mut dyn Iterator<Item = &GroupKey>| {
         let mut counts: BTreeMap<GroupKey, usize> = BTreeMap::new();

@@ -33,7 +33,7 @@ impl Key {
     }
 }
 
-/// What changes with the spec and not with the status. Kinds without generations have none.
+/// Identifies a version of an object's spec: it does not change with the status. Kinds without generations have none.
 #[derive(PartialEq, Eq)]
 struct Stamp {
     uid: Option<String>,
@@ -50,17 +50,17 @@ impl Stamp {
 /// An object in a store.
 #[derive(Clone, Debug)]
 pub enum Stored<K> {
-    /// As it is.
+    /// As a typed object.
     Whole(Arc<K>),
-    /// Of a kind of which there are many.
+    /// Compressed, for kinds with many objects.
     Compact {
         /// Its uid.
         uid: Option<Box<str>>,
         /// Its resource version.
         version: Option<SmolStr>,
-        /// Hashes of its labels: most objects without the labels that are looked for need not be read.
+        /// Hashes of its labels, so that most objects without the selected labels need not be decompressed.
         labels: Box<[u32]>,
-        /// All of it.
+        /// The whole object.
         object: Compact<K>,
     },
 }
@@ -125,7 +125,7 @@ impl<K: Watched> Stored<K> {
 }
 
 fn hash(key: &str, value: &str) -> u32 {
-    // Half of the hash will do: what is found by it is looked at.
+    // Half of the hash is enough, as every match is compared afterwards.
     foldhash::fast::FixedState::default().hash_one((key, value)) as u32
 }
 
@@ -191,7 +191,7 @@ impl<K: Watched> Store<K> {
         all.into_iter().map(|(_, stored)| stored.clone()).collect()
     }
 
-    /// Every object as it is now, in order of namespace and name. Compact ones are read one at a time, as they are asked for.
+    /// Every object as it is now, in order of namespace and name. Compact ones are decompressed one at a time by the iterator.
     pub fn objects(&self) -> impl Iterator<Item = Arc<K>> + Send + use<K> {
         self.all().into_iter().filter_map(|stored| stored.object())
     }
@@ -370,7 +370,7 @@ macro_rules! stores {
         }
 
         impl Stores {
-            /// Every object as it is now, kind by kind, in the order of their dependencies. Compact ones are read one at a time, as they are asked for.
+            /// Every object as it is now, kind by kind, in the order of their dependencies. Compact ones are decompressed one at a time by the iterator.
             pub fn objects(&self) -> impl Iterator<Item = Object> + Send + use<> {
                 let all = std::iter::empty();
                 $(let all = all.chain(self.$store.objects().map(Object::$kind));)*
