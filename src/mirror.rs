@@ -1,7 +1,7 @@
 //! Kubernetes objects → engine events. Pure and synchronous: no client, no clock, no tasks.
 //!
-//! A [`Mirror`] takes in every change of every watched object and answers with the engine's events. It does the joins that
-//! span objects: priority classes → pod groups, bind requests → pods, topology aliases → pod groups, the shard's selector, and pods
+//! A [`Mirror`] gets every change of every watched object and returns the engine's events. It joins objects that depend on
+//! others: priority classes → pod groups, bind requests → pods, topology aliases → pod groups, the shard's selector, and pods
 //! that the in-process grouper has grouped before their PodGroup exists in the API server. A change that does not alter the engine's
 //! input (a heartbeat, a status) produces no event.
 //!
@@ -77,7 +77,7 @@ pub trait Entry: DeserializeOwned {
     }
     /// Drops large fields that are never read, before the object is kept.
     fn trim(&mut self) {}
-    /// Handles an object that appeared or changed (`there`), or is gone.
+    /// Handles an object that was created or changed (`there`), or deleted.
     fn changed(object: &Arc<Self::Packed>, there: bool, mirror: &mut Mirror, out: &mut Output);
 }
 
@@ -137,12 +137,12 @@ macro_rules! packed_object {
 }
 kinds!(packed_object);
 
-/// What happened.
+/// A change of an object.
 #[derive(Clone, Debug)]
 pub enum PackedChange {
-    /// An object appeared or changed.
+    /// An object was created or changed.
     Applied(PackedObject),
-    /// An object is gone; carries its last known state.
+    /// An object was deleted; carries its last known state.
     Deleted(PackedObject),
     /// The in-process grouper has found a pod's pod group. It counts until the API server shows another: the pod's own annotation
     /// overrides it, and a PodGroup object of that name overrides the one given here. The pod is known before its grouping: an unknown one
@@ -168,9 +168,9 @@ pub struct GroupDraft {
 /// The result of a change.
 #[derive(Clone, Debug, Default)]
 pub struct Output {
-    /// For the engine, in this order. Mostly one.
+    /// Events for the engine, in order. Mostly one.
     pub events: SmallVec<[Event; 1]>,
-    /// What could not be used.
+    /// Parts of objects that cannot be used.
     pub rejections: Vec<Rejection>,
 }
 
@@ -206,12 +206,12 @@ pub enum Problem {
     /// The object has no name, or a pod has no uid or namespace.
     #[error("the object has no identity")]
     NoIdentity,
-    /// A quantity cannot be read, is negative or is beyond reason. On a pod: the pod is held back; on a node: the resource is left out.
+    /// A quantity does not parse, is negative or is too large. On a pod: the pod is held back; on a node: the resource is left out.
     #[error("{field}: quantity {} of {resource} cannot be used", gpu_request::shown(.value))]
     Quantity {
         /// The field.
         field: &'static str,
-        /// Of which resource.
+        /// The resource.
         resource: String,
         /// The text.
         value: String,
@@ -241,7 +241,7 @@ pub enum Problem {
         /// What is wrong with it.
         reason: String,
     },
-    /// A duration cannot be read and counts as absent.
+    /// A duration does not parse and counts as absent.
     #[error("{field}: {} is not a duration such as 90s or 1h30m and is ignored", gpu_request::shown(.value))]
     Duration {
         /// The field.
@@ -312,7 +312,7 @@ impl Mirror {
         self.groups.reserve(more.groups);
     }
 
-    /// Takes in one change and answers with the engine's events.
+    /// Applies a change, and returns the engine's events.
     pub fn apply(&mut self, change: &PackedChange) -> Output {
         let mut out = Output::default();
         if !self.started {

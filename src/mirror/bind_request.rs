@@ -33,7 +33,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Notes a bind request.
+    /// Records a bind request.
     pub fn put(&mut self, request: Arc<BindRequest>) {
         self.by_pod
             .entry(pod_key(&request))
@@ -41,7 +41,7 @@ impl Requests {
             .insert(request.name_any(), request);
     }
 
-    /// Forgets a bind request.
+    /// Removes a bind request.
     pub fn remove(&mut self, request: &BindRequest) {
         let key = pod_key(request);
         if let Some(of_pod) = self.by_pod.get_mut(&key) {

@@ -261,7 +261,7 @@ impl Claims {
             self.used.insert(user.into(), texts)
         };
         if fresh {
-            self.ask_selectors(events);
+            self.evaluate_selectors(events);
             self.selectors.finished.retain(|other| **other != *user);
         }
         for text in before.into_iter().flatten() {
@@ -270,7 +270,7 @@ impl Claims {
     }
 
     /// Evaluates waiting selectors on devices, up to the step limit.
-    fn ask_selectors(&mut self, events: &mut Vec<Event>) {
+    fn evaluate_selectors(&mut self, events: &mut Vec<Event>) {
         while let Some(mut job) = self.selectors.next() {
             let Self {
                 slices,
@@ -279,16 +279,16 @@ impl Claims {
                 ..
             } = self;
             let mut left = selectors.left;
-            let mut ask = || {
+            let mut evaluate = || {
                 let selector = selectors.sound_one(job.number)?;
                 for (key, pool) in pools.range_mut(job.pools()) {
                     if left == 0 {
                         return Some(key.clone());
                     }
-                    let mut asked = pool.clone();
-                    slices.ask_here(key, &mut asked, std::iter::once((job.number, selector)));
-                    if asked != *pool {
-                        *pool = asked;
+                    let mut evaluated = pool.clone();
+                    slices.evaluate_here(key, &mut evaluated, std::iter::once((job.number, selector)));
+                    if evaluated != *pool {
+                        *pool = evaluated;
                         events.push(Event::Pool(Box::new(pool.clone())));
                     }
                     left = left.saturating_sub(selectors.cost(job.number, pool.devices.len()));
@@ -296,7 +296,7 @@ impl Claims {
                 None
             };
             // A selector that cannot be evaluated matches nothing.
-            let rest = cel::on_a_deep_stack(&mut ask).flatten();
+            let rest = cel::on_a_deep_stack(&mut evaluate).flatten();
             self.selectors.left = left;
             match rest {
                 Some(next) => {
@@ -317,7 +317,7 @@ impl Claims {
     /// Evaluates waiting selectors, up to the step limit. Returns the claims that waited for them.
     pub fn refill(&mut self, events: &mut Vec<Event>) -> Vec<Arc<ResourceClaim>> {
         self.selectors.left = limits::CLAIM_SELECTOR_STEPS_AT_ONCE;
-        self.ask_selectors(events);
+        self.evaluate_selectors(events);
         let mut finished = std::mem::take(&mut self.selectors.finished);
         finished.sort_unstable();
         finished.dedup();
@@ -329,7 +329,7 @@ impl Claims {
 
     // --- classes ---
 
-    /// A class appeared, changed or is gone: all claims are read again.
+    /// A class was created, changed or deleted: all claims are read again.
     pub fn put_class(&mut self, class: &Arc<DeviceClass>, there: bool, events: &mut Vec<Event>) {
         let key = class.name_any();
         if there {
@@ -353,7 +353,7 @@ impl Claims {
         }
     }
 
-    /// Pods that must be read again when a class changes or is gone.
+    /// Selects the pods that must be read again when a class changes or is deleted.
     pub fn concerned_by(&self, class: &DeviceClass) -> impl Fn(&Pod) -> bool + use<> {
         let known = self.classes.get(class.name_any().as_str());
         let names: BTreeSet<String> = known
@@ -367,7 +367,7 @@ impl Claims {
 
     // --- slices ---
 
-    /// A slice appeared, changed or is gone. Returns the nodes whose number of GPUs changed, with the difference.
+    /// A slice was created, changed or deleted. Returns the nodes whose number of GPUs changed, with the difference.
     pub fn put_slice(
         &mut self,
         slice: &Arc<ResourceSlice>,
@@ -386,7 +386,7 @@ impl Claims {
             }
             let mut read = self.slices.read(&key);
             if let Some(pool) = &mut read {
-                self.slices.ask(&key, pool, self.selectors.sound());
+                self.slices.evaluate(&key, pool, self.selectors.sound());
             }
             if self.pools.get(&key) == read.as_ref() {
                 continue;

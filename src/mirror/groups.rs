@@ -20,14 +20,14 @@ pub struct Draft {
     key: GroupKey,
     /// The object; `None` if it was deleted since.
     group: Option<Arc<packed::Group>>,
-    /// Pods that hold it.
+    /// How many pods were grouped into it.
     pods: usize,
-    /// When the first of its pods was created: a group that is not written yet is as old as that.
+    /// When the first of its pods was created, which is the age of a group that is not written yet.
     since: Time,
 }
 
 impl Draft {
-    /// Without pods; the first was created then.
+    /// A draft without pods; `since`: when the first pod was created.
     fn empty(key: &GroupKey, since: Time) -> Box<Self> {
         Box::new(Self {
             key: key.clone(),
@@ -178,7 +178,7 @@ impl Mirror {
         Some(name(&not_open(queue, closed_by, namespace)))
     }
 
-    /// Who holds a pod group: its own annotation, or that of its queue or of one above.
+    /// The hold on a pod group: by its own annotation, or by that of its queue or one above.
     fn hold(&self, group: &packed::Group) -> Option<Hold> {
         let own = api::hold::Hold::of(group.annotations.iter()).map(|hold| (None, hold.reason));
         let above = || {
@@ -190,7 +190,7 @@ impl Mirror {
         Some(Hold { queue, reason })
     }
 
-    /// Records who may use a queue, of any shard, and whether it is held; `None`: it is gone. Emits events for pod groups that changed.
+    /// Records which namespaces may use a queue, of any shard, and whether it is held; `None`: it was deleted. Emits events for pod groups that changed.
     pub(super) fn access_changed(&mut self, queue: &str, object: Option<&Queue>, out: &mut Output) {
         let change = |mirror: &mut Self| match object {
             Some(object) => mirror.lookups.access.put_queue(object),

@@ -13,7 +13,7 @@ use crate::api::QuantityMap;
 use crate::api::names::{node_label, resource};
 use crate::engine::input::{Amounts, GPU, NodeFault, NodeInput, Time};
 
-/// Label values from here up are bytes, below MiB.
+/// Values of the GPU memory label from this number on are bytes, smaller ones MiB.
 const BYTES_FROM: i64 = 1 << 20;
 /// GPU memory is rounded down to a multiple of this many MiB.
 const MEMORY_STEP: i64 = 100;
@@ -91,7 +91,7 @@ pub fn add_devices(node: &mut NodeInput, more: i64) {
     }
 }
 
-/// MiB per GPU: bytes made MiB, rounded down to a multiple of 100. `None`: not a number, or too little to be true.
+/// MiB per GPU, rounded down to a multiple of [`MEMORY_STEP`]. `None`: not a number, or implausibly small.
 fn gpu_memory(text: &str) -> Option<i64> {
     let value: i64 = text.parse().ok()?;
     let mib = if value >= BYTES_FROM { value / BYTES_FROM } else { value };

@@ -35,7 +35,7 @@ impl Entry for NodeResourceTopology {
     }
 }
 
-/// Reads a node's zones, without the resources that are to be ignored; `reported`: what the agent says is free counts. `None` if it has none.
+/// Reads a node's zones, without the ignored resources; `reported`: free amounts are those that the agent reports. `None` if it has none.
 #[must_use]
 pub fn read(topology: &NodeResourceTopology, ignored: &[String], reported: bool) -> Option<NumaInput> {
     let mut zones: Vec<&numa::Zone> = topology.zones.iter().filter(|zone| zone.kind == "Node").collect();
@@ -228,7 +228,7 @@ impl Zones {
         self.0.get(node).cloned()
     }
 
-    /// Notes a node's zones.
+    /// Records a node's zones.
     pub fn put(&mut self, node: &str, zones: Option<NumaInput>) {
         match zones {
             Some(zones) => drop(self.0.insert(node.into(), Arc::new(zones))),

@@ -270,7 +270,7 @@ fn short(text: Option<&str>) -> SmolStr {
     SmolStr::new(text.unwrap_or_default())
 }
 
-/// Absent and empty are the same.
+/// A text as a name; an empty one counts as absent.
 fn some(text: Option<&str>) -> Option<Name> {
     text.filter(|text| !text.is_empty()).map(name)
 }

@@ -242,7 +242,7 @@ fn gpu_groups(pod: &Pod, marks: &Marks, request: Option<&BindRequest>) -> Vec<Na
     groups
 }
 
-/// Why the pod fits no node at all.
+/// The problem that keeps the pod from every node, if any.
 fn blocked(problems: &[Problem]) -> Option<Name> {
     let fatal = problems.iter().find(|problem| match problem {
         Problem::Quantity { .. } | Problem::Contradiction(_) | Problem::Share(_) | Problem::ExceededLimit(_) => true,

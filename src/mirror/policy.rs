@@ -27,7 +27,7 @@ pub struct SchedulerConfig {
     /// Plugins in order; the tiers are read as one list. Empty: the default plugins.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tiers: Vec<Tier>,
-    /// Per action: how many pending groups of each queue are looked at.
+    /// Per action: how many pending groups of each queue are tried.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -63,11 +63,11 @@ pub struct PluginEntry {
 pub struct Reading {
     /// The policy.
     pub policy: Policy,
-    /// Fields that are for other components, or have no effect here.
+    /// Fields for other components, and fields without effect.
     pub notes: Vec<Finding>,
 }
 
-/// Something about one field.
+/// A problem or note about one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The field's path.

@@ -40,12 +40,12 @@ impl Namespaces {
         self.0.get(namespace.name_any().as_str()) == Some(namespace.labels())
     }
 
-    /// Notes a namespace.
+    /// Records a namespace.
     pub fn put(&mut self, namespace: &Namespace) {
         self.0.insert(namespace.name_any().into(), namespace.labels().clone());
     }
 
-    /// Forgets a namespace.
+    /// Removes a namespace.
     pub fn remove(&mut self, namespace: &Namespace) {
         self.0.remove(namespace.name_any().as_str());
     }

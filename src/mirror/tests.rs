@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::*;
 use crate::engine::input::{PodInput, PodStatus};
 
-/// A mirror and short ways to tell it things in YAML.
+/// A mirror, and short ways to apply changes in YAML.
 struct World(Mirror);
 
 impl World {

@@ -1,4 +1,4 @@
-//! Drops fields of a pod that are never read, such as commands of containers. They can be most of it, and take many times the memory of their text.
+//! Drops fields of a pod that are never read, such as commands of containers. They can be most of the pod, and take many times the memory of their text.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use super::identity::{Role, role};
 use crate::api::{QuantityMap, limits};
 
-/// Drops what is never read of a pod that is within the limits on numbers already.
+/// Drops fields that are never read. The pod is within the limits of `bounds` already.
 pub fn trim_pod(pod: &mut Pod) {
     pod.metadata.annotations.iter_mut().for_each(trim_annotations);
     trim_owners(&mut pod.metadata.owner_references);
@@ -23,7 +23,7 @@ pub fn trim_pod(pod: &mut Pod) {
         (status.host_ip, status.host_ips, status.pod_ip, status.pod_ips) = (None, None, None, None);
         (status.ephemeral_container_statuses, status.observed_generation) = (None, None);
         (status.allocated_resources, status.resources) = (None, None);
-        // The containers of a reservation pod say why it has no device.
+        // The container statuses of a reservation pod are read: they have the reason why it has no device.
         if !is_reservation {
             let spec = pod.spec.as_ref();
             let containers = spec.map(|spec| &*spec.containers).unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn trim_pod(pod: &mut Pod) {
     }
 }
 
-/// Drops the longest annotations, so that the others are no more than are kept; those that are read are short.
+/// Drops the longest annotations until the limit is met. Those that are read are short.
 pub fn trim_annotations(annotations: &mut BTreeMap<String, String>) {
     let mut bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
     while bytes > limits::ANNOTATION_BYTES_PER_POD {
@@ -49,7 +49,7 @@ pub fn trim_annotations(annotations: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The controller and some others, with names of which it is seen that no object has them.
+/// Keeps the controller and some other owners. Names that are too long for any object are cut, but stay invalid.
 fn trim_owners(owners: &mut Option<Vec<OwnerReference>>) {
     let Some(owners) = owners else { return };
     if owners.len() > limits::OWNERS_PER_POD {
@@ -67,7 +67,7 @@ fn trim_owners(owners: &mut Option<Vec<OwnerReference>>) {
     }
 }
 
-/// Of containers' statuses, the resources are read, if the containers are being resized.
+/// Keeps the resources in container statuses, and these only while containers are being resized.
 fn trim_statuses(statuses: &mut Option<Vec<ContainerStatus>>, containers: &[Container]) {
     let is_resized = |status: &ContainerStatus| {
         let container = containers.iter().find(|container| container.name == status.name);
@@ -147,7 +147,7 @@ fn trim_spec(spec: &mut PodSpec) {
     }
 }
 
-/// Which kind of volume it is, and which object it names, are read; its contents are not.
+/// Keeps the kind of a volume and the object that it names.
 fn trim_volume(volume: &mut Volume, left: &mut usize) {
     if let Some(map) = &mut volume.config_map {
         map.items = None;
@@ -178,7 +178,7 @@ fn trim_volume(volume: &mut Volume, left: &mut usize) {
     }
 }
 
-/// Those that a ConfigMap gives a value.
+/// Keeps the variables with values from ConfigMaps.
 fn variables(all: Option<Vec<EnvVar>>, left: &mut usize) -> Option<Vec<EnvVar>> {
     let refers = |variable: &EnvVar| {
         let source = variable.value_from.as_ref();
@@ -192,7 +192,7 @@ fn sources(all: Option<Vec<EnvFromSource>>, left: &mut usize) -> Option<Vec<EnvF
     some(all.into_iter().flatten().filter(refers), left)
 }
 
-/// By name: where to is not read.
+/// Keeps the volumes' names, without paths.
 fn mounts(all: Option<Vec<VolumeMount>>, left: &mut usize) -> Option<Vec<VolumeMount>> {
     let name = |mount: VolumeMount| VolumeMount {
         name: mount.name,
@@ -201,7 +201,7 @@ fn mounts(all: Option<Vec<VolumeMount>>, left: &mut usize) -> Option<Vec<VolumeM
     some(all.into_iter().flatten().map(name), left)
 }
 
-/// As many as are left to the pod, in no more room than they need.
+/// Keeps as many as `left` allows, and shrinks the list to its length.
 fn some<T>(all: impl Iterator<Item = T>, left: &mut usize) -> Option<Vec<T>> {
     let mut kept: Vec<T> = all.take(*left).collect();
     *left -= kept.len();

@@ -66,7 +66,7 @@ impl Volumes {
         }
     }
 
-    /// A pod is gone.
+    /// Removes a pod.
     pub(super) fn leave(&mut self, key: &str, pod: &packed::Pod) {
         for (claim, _) in references(&pod.pod.name, pod.spec()) {
             self.users.remove(&object_key(&pod.pod.namespace, &claim), key);

@@ -16,11 +16,11 @@ use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use crate::api::limits;
 use crate::api::quantity::{self, Amount};
 
-/// Operators: how deep an expression can be at most, beside what follows.
+/// Limit on the operators of an expression: each may add a level to its tree.
 const MOST_OPERATORS: usize = 120;
-/// Brackets within brackets, and fields of fields.
+/// Limit on nested brackets, and on chains of field accesses.
 const DEEPEST: usize = 16;
-/// Attributes and capacities of a device.
+/// Limit on the attributes and capacities of a device.
 const MOST_ENTRIES: usize = 32;
 /// Macros that loop.
 const LOOPS: [&str; 5] = [".all(", ".exists(", ".exists_one(", ".map(", ".filter("];

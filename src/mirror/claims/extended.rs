@@ -84,7 +84,7 @@ struct Piece {
     name: String,
     resource: String,
     count: i64,
-    /// Containers that it serves.
+    /// Containers that use it.
     containers: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ use crate::engine::input::devices::{Attribute, Capacity, CapacityPolicy, DeviceI
 use crate::engine::input::{Name, Taint, TaintEffect};
 use crate::mirror::{constraints, name};
 
-/// A driver and the name of a pool of its.
+/// The driver and name of a pool.
 pub type PoolKey = (Name, Name);
 
 /// All slices, by pool and name.
@@ -42,7 +42,7 @@ impl Slices {
         changed
     }
 
-    /// Forgets a slice.
+    /// Removes a slice.
     pub fn remove(&mut self, slice: &str) -> BTreeSet<PoolKey> {
         let Some(key) = self.pool_of.remove(slice) else {
             return BTreeSet::new();
@@ -142,21 +142,21 @@ impl Slices {
         })
     }
 
-    /// The same on a thread with a large stack.
-    pub fn ask<'s>(
+    /// [`Slices::evaluate_here`] on a thread with a large stack.
+    pub fn evaluate<'s>(
         &self,
         key: &PoolKey,
         pool: &mut PoolInput,
         selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone + Send,
     ) {
         if selectors.clone().next().is_some() {
-            // What cannot be asked meets nothing.
-            let _ = on_a_deep_stack(|| self.ask_here(key, pool, selectors));
+            // A selector whose evaluation panics matches nothing.
+            let _ = on_a_deep_stack(|| self.evaluate_here(key, pool, selectors));
         }
     }
 
     /// Evaluates selectors on each device of a pool, in the order of [`Slices::read`].
-    pub fn ask_here<'s>(
+    pub fn evaluate_here<'s>(
         &self,
         key: &PoolKey,
         pool: &mut PoolInput,

@@ -21,7 +21,7 @@ use crate::mirror::name;
 /// Limit on GPUs of a claim, so that sums do not overflow.
 pub const MOST_GPUS: i64 = 1_000_000;
 
-/// An allocation as the engine knows it.
+/// An allocation as the engine's input.
 #[must_use]
 pub fn allocated(allocation: &AllocationResult) -> AllocationInput {
     let devices = allocation.devices.as_ref();

@@ -15,7 +15,7 @@ use crate::engine::input::Table;
 const PER_DEVICE: usize = 100;
 /// Steps of compiling a selector.
 const COMPILING: usize = 5_000;
-/// The message of a claim whose selectors wait.
+/// The message of a claim whose selectors are not evaluated yet.
 const WAITS: &str = "CEL expression waits for its turn to be evaluated";
 
 /// A selector that is used.
@@ -24,7 +24,7 @@ struct Known {
     /// `None` until compiled.
     compiled: Option<Result<Selector, String>>,
     /// It has been evaluated on every device.
-    asked: bool,
+    evaluated: bool,
     /// Its users, with counts.
     users: BTreeMap<Box<str>, usize>,
 }
@@ -53,7 +53,7 @@ pub struct Selectors {
     known: Vec<Option<Known>>,
     free: Vec<u32>,
     waiting: BTreeMap<Box<str>, VecDeque<Job>>,
-    /// The namespace of the last turn.
+    /// The namespace that was served last.
     last: Box<str>,
     /// Remaining steps.
     pub left: usize,
@@ -86,7 +86,7 @@ impl Selectors {
         let fresh = Some(Known {
             text: text.to_owned(),
             compiled: None,
-            asked: false,
+            evaluated: false,
             users: BTreeMap::from([(user.into(), 1)]),
         });
         let number = self.free.pop().unwrap_or(self.known.len() as u32);
@@ -120,7 +120,7 @@ impl Selectors {
         }
         if known.users.is_empty() {
             self.numbers.remove(text);
-            for jobs in self.waiting.values_mut().filter(|_| !known.asked) {
+            for jobs in self.waiting.values_mut().filter(|_| !known.evaluated) {
                 jobs.retain(|job| job.number != number);
             }
             self.waiting.retain(|_, jobs| !jobs.is_empty());
@@ -145,7 +145,7 @@ impl Selectors {
         let known = self.known(self.number(text)?)?;
         match &known.compiled {
             Some(Err(error)) => Some(error),
-            Some(Ok(_)) if known.asked => None,
+            Some(Ok(_)) if known.evaluated => None,
             Some(Ok(_)) | None => Some(WAITS),
         }
     }
@@ -209,7 +209,7 @@ impl Selectors {
     /// Marks a selector as evaluated on every device.
     pub fn finish(&mut self, number: u32) {
         if let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) {
-            known.asked = true;
+            known.evaluated = true;
             self.finished.extend(known.users.keys().cloned());
         }
     }

@@ -1,5 +1,5 @@
-//! Fields of pods that placement depends on and that not every pod has: node constraints, relations, volumes, claims, ports, ConfigMaps. What a template
-//! gives is the same in all of its pods, so pods that have the same fields share them.
+//! Fields of pods that placement depends on and that not every pod has: node constraints, relations, volumes, claims, ports, ConfigMaps. The pods of one
+//! template have equal fields, so equal ones are shared.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use super::any;
 
-/// The names of the volumes that the API server adds for tokens begin so; the rest is different in each pod, and nobody refers to it.
+/// Prefix of the names of the token volumes that the API server adds. The rest of the name is different in each pod, and is dropped here, so that the fields of pods are equal.
 const TOKEN_VOLUME: &str = "kube-api-access";
 
 /// See the module.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Further {
-    /// Nothing but these fields. In a box, so that the weak reference to what no pod has any more holds little.
+    /// A spec with nothing but these fields. Boxed, so that little memory stays allocated for the weak reference when no pod uses them any more.
     pub spec: Box<core::PodSpec>,
     /// The claims that were created for the pod.
     pub claims: Vec<core::PodResourceClaimStatus>,
@@ -36,15 +36,15 @@ pub fn of(pod: &core::Pod) -> Option<Arc<Further>> {
     }))
 }
 
-/// Those that pods have, by hash.
+/// The fields in use, by hash.
 #[derive(Default)]
 struct Known {
     by_hash: HashMap<u64, Weak<Further>>,
-    /// At so many, those that no pod has any more are removed.
+    /// At so many entries, those that no pod uses any more are removed.
     clean_at: usize,
 }
 
-/// The same fields as other pods have them, if there are such.
+/// The shared copy of equal fields, which is this one if there is none yet.
 fn shared(further: Further) -> Arc<Further> {
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let mut hashing = Hashing(foldhash::fast::FixedState::default().build_hasher());
@@ -152,7 +152,7 @@ fn ephemeral(container: &core::EphemeralContainer) -> core::EphemeralContainer {
     }
 }
 
-/// Those whose values come from elsewhere.
+/// The variables whose values come from other objects or fields.
 fn variables(all: Option<&[core::EnvVar]>) -> Option<Vec<core::EnvVar>> {
     let from_elsewhere = all?.iter().filter(|variable| variable.value_from.is_some());
     let kept: Vec<_> = from_elsewhere.cloned().collect();

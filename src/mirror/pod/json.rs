@@ -1,5 +1,5 @@
-//! Pods from JSON without the fields that are never read: commands, values of variables, probes, field managers, images. They are most of the text, and
-//! are passed over instead of being built and dropped.
+//! Parses pods without the fields that are never read: commands, values of variables, probes, field managers, images. They are most of the text, and
+//! are skipped instead of being built and dropped.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub fn read(text: &str) -> serde_json::Result<core::Pod> {
     })
 }
 
-/// A type with some fields of another; the others have their default.
+/// Defines a type with some fields of another, into which it is converted with defaults for the others.
 macro_rules! part {
     ($part:ident of $whole:path { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
         #[derive(Default, Deserialize)]
@@ -135,7 +135,7 @@ part!(Status of core::PodStatus {
     start_time: Option<Time>,
 });
 
-/// A list of parts as a list of wholes; `null` is none.
+/// Parses a list of such parts into a list of the other type; `null` is `None`.
 fn optional<'de, D, P, W>(deserializer: D) -> Result<Option<Vec<W>>, D::Error>
 where
     D: Deserializer<'de>,

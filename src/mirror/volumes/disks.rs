@@ -101,7 +101,7 @@ fn volume_of(attachment: &VolumeAttachment) -> Option<&str> {
 }
 
 impl Volumes {
-    /// An attachment appeared or changed (`there`), or is gone.
+    /// An attachment was created or changed (`there`), or deleted.
     pub(super) fn attachment_changed(&mut self, attachment: &Arc<VolumeAttachment>, there: bool, out: &mut Output) {
         let key: Box<str> = attachment.name_any().into();
         if let Some(volume) = volume_of(attachment) {
@@ -115,7 +115,7 @@ impl Volumes {
         self.tell_attachment(&key, out);
     }
 
-    /// A volume appeared, changed or is gone: updates its attachments.
+    /// A volume was created, changed or deleted: updates its attachments.
     pub(super) fn tell_attachments_of(&mut self, volume: &str, out: &mut Output) {
         let keys: Vec<_> = self.attachments.of_volume.to(volume).cloned().collect();
         for key in keys {

@@ -12,7 +12,7 @@ fn slice(pool: &str, node: &str, gpus: usize) -> Arc<ResourceSlice> {
     Arc::new(serde_json::from_value(json!({"metadata": {"name": pool}, "spec": spec})).unwrap())
 }
 
-/// Tells of a slice, and says which nodes changed and what two nodes have then.
+/// Counts the changed pools: the nodes whose GPUs changed, and the GPUs of two nodes then.
 fn after(slices: &mut Slices, changed: BTreeSet<PoolKey>) -> (Vec<(Name, i64)>, [i64; 2]) {
     let told = changed.iter().flat_map(|key| slices.count(key)).collect();
     (told, ["n0", "n1"].map(|node| slices.gpus_on(node)))
