@@ -1,11 +1,11 @@
-//! Manifests to the pods that they would make, grouped as the operator would group them. No cluster is needed, and none is asked.
+//! Manifests of workloads → the pods that they would make, grouped as the operator would group them. No cluster is needed.
 //!
-//! The text may be anybody's: what it may take of memory is bounded, however short it is.
+//! The text is untrusted: the memory that it may take is bounded.
 
+mod budget;
 pub mod files;
 pub mod imagine;
 pub mod read;
-mod room;
 
 use anyhow::bail;
 use k8s_openapi::api::core::v1::Pod;
@@ -24,13 +24,13 @@ pub struct Made {
     pub groups: Vec<Arc<PodGroup>>,
 }
 
-/// What the workloads of these manifests would make.
+/// The pods and pod groups that the workloads of these manifests would make.
 ///
 /// # Errors
 /// If the text holds no workloads, too many, or some that cannot be grouped.
 pub fn made(text: &str, namespace: &str) -> anyhow::Result<Made> {
     let mut scenario = read::manifests(text, false, PodCount::All, namespace)?;
-    // They are the cluster's to say, and a text may bring programs in them.
+    // Kartas contain programs, so those of an untrusted text are not used.
     scenario.objects.retain(|object| text_at(object, "/kind") != "Karta");
     let mut files = Files::new(scenario);
     files.group_all();
@@ -43,7 +43,7 @@ pub fn made(text: &str, namespace: &str) -> anyhow::Result<Made> {
     })
 }
 
-/// The text at the pointer, or none.
+/// The string at the JSON pointer; empty if there is none.
 pub fn text_at(value: &Value, pointer: &str) -> String {
     value
         .pointer(pointer)

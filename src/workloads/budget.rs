@@ -1,4 +1,5 @@
-//! YAML to values, which take no more room than a text of its length can need without aliases: with them, a short text may stand for a very long one.
+//! Parses YAML into values of bounded memory. By aliases, a short text may stand for a very long one, so the memory is limited to what a text of its length
+//! needs without them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -6,24 +7,24 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// A text that repeats itself by aliases may become so many times as long.
+/// The values may be so many times as long as the text, so that moderate use of aliases is possible.
 const TIMES: usize = 4;
-/// What is left to short texts.
+/// The budget of short texts.
 const AT_LEAST: usize = 1 << 10;
 
-/// What is left for the values of a text: one for each value, and the bytes of the strings.
-pub struct Room(Cell<usize>);
+/// The remaining budget of a text: each value costs one, and the bytes of its string.
+pub struct Budget(Cell<usize>);
 
-impl Room {
-    /// For this text.
+impl Budget {
+    /// The budget of a text.
     pub fn of(text: &str) -> Self {
         Self(Cell::new(text.len() * TIMES + AT_LEAST))
     }
 
-    /// Reads a document.
+    /// Parses a document.
     ///
     /// # Errors
-    /// If it is no value, or takes too much room.
+    /// If it does not parse, or exceeds the budget.
     pub fn take<'de, D: Deserializer<'de>>(&self, document: D) -> Result<Value, D::Error> {
         self.deserialize(document)
     }
@@ -36,7 +37,7 @@ impl Room {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &Room {
+impl<'de> DeserializeSeed<'de> for &Budget {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -44,7 +45,7 @@ impl<'de> DeserializeSeed<'de> for &Room {
     }
 }
 
-impl<'de> Visitor<'de> for &Room {
+impl<'de> Visitor<'de> for &Budget {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
@@ -118,8 +119,10 @@ mod tests {
 
     fn read(text: &str) -> Result<Value, String> {
         let mut documents = serde_yaml_ng::Deserializer::from_str(text);
-        let room = Room::of(text);
-        room.take(documents.next().unwrap()).map_err(|error| error.to_string())
+        let budget = Budget::of(text);
+        budget
+            .take(documents.next().unwrap())
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A cluster of files: answers requests of the operator from objects in memory.
+//! A cluster that consists of files: grouping reads its objects from memory instead of the API server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

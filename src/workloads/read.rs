@@ -6,8 +6,8 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::budget::Budget;
 use super::imagine::{self, PODS_MAX, PodCount};
-use super::room::Room;
 use super::text_at;
 use crate::api::names::object::SCHEDULER_NAME;
 use crate::components::Settings;
@@ -16,7 +16,7 @@ use crate::components::leadership::Pools;
 /// Cluster-scoped kinds.
 const CLUSTER_SCOPED: &[&str] = &["Namespace", "PriorityClass", "Node", "Karta", "Topology", "Queue"];
 
-/// What all pods of a text may take, at most, as the texts of their workloads.
+/// Limit on the size of all pods of a text, measured as the text of their workloads.
 const PODS_MIB: usize = 16;
 
 /// The input of grouping.
@@ -99,7 +99,7 @@ pub fn read(text: &str, as_kai: bool) -> anyhow::Result<Scenario> {
     manifests(text, as_kai, PodCount::Few, "default")
 }
 
-/// KAI's answer to a scenario is known, so it is grouped exactly as KAI does.
+/// A scenario, which is grouped exactly as KAI does, so that the result can be compared with KAI's.
 fn scenario(form: Form) -> Scenario {
     let Form { config, objects, pods } = form;
     let defaults = Settings::default();
@@ -139,15 +139,15 @@ fn scenario(form: Form) -> Scenario {
     }
 }
 
-/// The pods that the manifests hold, and those that their workloads would make.
+/// The pods in the manifests, and those that their workloads would make.
 ///
 /// # Errors
-/// If they are none, or too much.
+/// If there are none, or too many.
 pub fn manifests(text: &str, as_kai: bool, how_many: PodCount, namespace: &str) -> anyhow::Result<Scenario> {
     let mut objects = Vec::new();
-    let room = Room::of(text);
+    let budget = Budget::of(text);
     for document in serde_yaml_ng::Deserializer::from_str(text) {
-        let value = room.take(document).context("not YAML")?;
+        let value = budget.take(document).context("not YAML")?;
         match value.get("items").and_then(Value::as_array) {
             Some(items) => objects.extend(items.iter().cloned()),
             None if value.is_null() => {}
