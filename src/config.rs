@@ -1,8 +1,8 @@
-//! Configuration. Flags, Config and SchedulingShards become one value that the process goes by.
+//! Configuration: flags, Config and SchedulingShards → the effective configuration.
 //!
-//! A flag says what holds where Config says nothing, and Config what holds where a shard says nothing. Of each object the last good state stays
-//! in force when a new one is bad, and a bad object has no effect on the others. Pure: whoever watches the objects tells a [`Resolver`], and
-//! asks it what is in force and what is to be said to their owners. Absent: requests, clocks, and what is done with the value.
+//! Config overrides flags, and a shard overrides Config. The last valid state of each object stays in force while a newer one is
+//! invalid, and an invalid object does not affect the others. Pure: the caller watches the objects and passes them to a [`Resolver`], which
+//! computes the effective configuration and a report for each object's conditions.
 
 pub mod conditions;
 pub mod fields;
@@ -20,14 +20,14 @@ use crate::components::scheduler::Rules;
 use crate::components::{self, admission};
 use crate::mirror::policy::Finding;
 
-/// What components are started with. When it changes, they are ended in good order and started again, within the process.
+/// The settings that components are started with. When they change, components end gracefully and are started again, within the process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Common {
-    /// Of all components.
+    /// Of the components.
     pub components: components::Settings,
     /// Of the webhooks.
     pub admission: admission::Settings,
-    /// The prefix of the metrics that are KAI's.
+    /// The prefix of the metrics that KAI has, too.
     pub metrics_namespace: String,
     /// The only node pool that this process schedules, if not all: the value of its label.
     pub only_pool: Option<String>,
@@ -35,17 +35,17 @@ pub struct Common {
     pub prometheus: Option<String>,
 }
 
-/// What the scheduler of a shard goes by.
+/// The settings of a shard's scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardRules {
     /// The shard's name.
     pub name: String,
-    /// What its scheduler goes by. It follows at once when this changes.
+    /// The settings of its scheduler, which applies changes at once.
     pub rules: Rules,
 }
 
 impl ShardRules {
-    /// Under which Lease it decides.
+    /// The scope under whose Lease it decides.
     #[must_use]
     pub fn scope(&self) -> Scope {
         let shard = &self.rules.mirror.shard;
@@ -56,14 +56,14 @@ impl ShardRules {
     }
 }
 
-/// All that is in force.
+/// The effective configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
-    /// What components are started with.
+    /// The settings that components are started with.
     pub common: Common,
     /// The shards that this process schedules, by name.
     pub shards: Vec<ShardRules>,
-    /// Whether log lines are JSON; `None`: as the flag says.
+    /// Whether log lines are JSON; `None`: by the flag.
     pub json_log: Option<bool>,
     /// How the Prometheus server of Config is checked, if it names one.
     pub probe: Option<Probe>,
@@ -78,24 +78,24 @@ pub struct Probe {
     pub interval: Duration,
     /// How long an answer may take.
     pub timeout: Duration,
-    /// How often it is asked again before it counts as not answering; the n-th time after n seconds.
+    /// How often a failed check is repeated before the server counts as not answering; the n-th time after n seconds.
     pub retries: u32,
 }
 
-/// An object as it was seen.
+/// An object as the watch delivered it.
 #[derive(Clone, Debug)]
 pub struct Seen<S> {
-    /// Which of the objects that had the name one after the other.
+    /// Its uid, which differs after it was deleted and created again.
     pub uid: String,
     /// When it was created, in seconds: of two shards of one node pool the older counts.
     pub created: i64,
-    /// Counts changes of the specification.
+    /// `metadata.generation`.
     pub generation: i64,
-    /// The specification, or why it cannot be read.
+    /// The specification, or why it does not parse.
     pub spec: Result<S, String>,
 }
 
-/// Which object.
+/// The object of a report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Which {
     /// The Config.
@@ -104,26 +104,26 @@ pub enum Which {
     Shard(String),
 }
 
-/// What there is to say about an object.
+/// The result of reading an object, for its conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Which one.
+    /// The object.
     pub which: Which,
-    /// What was seen last.
+    /// Its latest generation.
     pub generation: i64,
-    /// The state that is in force once the process has followed; `None`: there was no good one, and the defaults hold.
+    /// The generation that is in force once the process has applied it; `None`: there was no valid one, and defaults apply.
     pub in_force: Option<i64>,
-    /// What is wrong with it, each with the field's path.
+    /// Its errors, each with the field's path.
     pub wrong: Vec<Finding>,
-    /// What of it has no effect, each with the field's path.
+    /// Its fields without effect, each with its path.
     pub ignored: Vec<Finding>,
-    /// Why nothing goes by it, if so.
+    /// Why the object has no effect at all, if so.
     pub unserved: Option<Unserved>,
-    /// What cannot be done of it for want of something.
+    /// What is missing for some of it to take effect.
     pub missing: Option<&'static str>,
 }
 
-/// Why nothing goes by a shard.
+/// Why a shard has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unserved {
     /// This process serves another node pool.
@@ -132,7 +132,7 @@ pub enum Unserved {
     SamePool(String),
 }
 
-/// An object's last state, and its last good one.
+/// An object's last state, and its last valid one.
 #[derive(Debug)]
 struct Kept<S> {
     seen: Seen<S>,
@@ -141,7 +141,7 @@ struct Kept<S> {
 }
 
 impl<S: Clone + Default> Kept<S> {
-    /// Takes in a new state, which is good if `check` finds nothing wrong.
+    /// Records a new state, which is valid if `check` finds no errors.
     fn take(before: Option<Self>, seen: Seen<S>, check: impl FnOnce(&S) -> Vec<Finding>) -> Self {
         let good = before
             .filter(|before| before.seen.uid == seen.uid)
@@ -177,18 +177,18 @@ impl<S: Clone + Default> Kept<S> {
     }
 }
 
-/// Makes one value of flags and objects.
+/// Computes the effective configuration from flags and objects.
 #[derive(Debug)]
 pub struct Resolver {
     flags: Common,
     config: Option<Kept<ConfigSpec>>,
     shards: BTreeMap<String, Kept<SchedulingShardSpec>>,
-    /// A shard has been seen: where all are deleted, nothing is scheduled.
+    /// There has been a shard: if all are deleted since, nothing is scheduled.
     had_shards: bool,
 }
 
 impl Resolver {
-    /// Knows the flags only.
+    /// With flags only.
     #[must_use]
     pub fn new(flags: Common) -> Self {
         Self {
@@ -199,14 +199,14 @@ impl Resolver {
         }
     }
 
-    /// The Config is like this; `None`: there is none.
+    /// Sets the Config; `None`: there is none.
     pub fn config(&mut self, seen: Option<Seen<ConfigSpec>>) {
         let flags = &self.flags;
         let before = self.config.take();
         self.config = seen.map(|seen| Kept::take(before, seen, |spec| global::read(flags, spec).wrong));
     }
 
-    /// A shard is like this; `None`: it is gone.
+    /// Sets a shard; `None`: it was deleted.
     pub fn shard(&mut self, name: &str, seen: Option<Seen<SchedulingShardSpec>>) {
         let before = self.shards.remove(name);
         let Some(seen) = seen else { return };
@@ -216,12 +216,12 @@ impl Resolver {
         self.shards.insert(name.to_owned(), Kept::take(before, seen, check));
     }
 
-    /// The names of the shards that are known.
+    /// The names of the known shards.
     pub fn shards(&self) -> impl Iterator<Item = &str> {
         self.shards.keys().map(String::as_str)
     }
 
-    /// What is in force, and what there is to say about each object.
+    /// The effective configuration, and a report on each object.
     #[must_use]
     pub fn resolve(&self) -> (Resolved, Vec<Report>) {
         let config = self.config.as_ref().map(Kept::spec).unwrap_or_default();
@@ -239,7 +239,7 @@ impl Resolver {
             let spec = shard.spec();
             let mut ignored = fields::ignored("SchedulingShard", shard.seen.spec.as_ref().ok());
             let pool = pool_of(&common, shard);
-            // A good one is read again because Config may have changed below it.
+            // A valid shard is read again, since Config, from which it inherits, may have changed.
             let reading = pools::read(&common, &spec).unwrap_or_else(|_| pools::defaults(&common, &pool));
             ignored.extend(reading.ignored);
             let unserved = match (served.get(&pool), &common.only_pool) {
@@ -287,13 +287,13 @@ impl Resolver {
         (resolved, reports)
     }
 
-    /// Whether a shard switches the plugin `numa` on by its name.
+    /// Whether a shard enables the plugin `numa` by name.
     fn asks_for_numa(&self) -> bool {
         let mut good = self.shards.values().filter_map(|shard| shard.good.as_ref());
         good.any(|(_, spec)| spec.plugins.get("numa").is_some_and(|numa| numa.enabled == Some(true)))
     }
 
-    /// For each node pool the shard that counts: the oldest.
+    /// For each node pool the oldest of its shards, which is the one in force.
     fn served(&self, common: &Common) -> BTreeMap<String, &str> {
         let mut oldest: BTreeMap<String, (i64, &str)> = BTreeMap::new();
         for (name, shard) in &self.shards {
@@ -305,8 +305,8 @@ impl Resolver {
     }
 }
 
-/// The value of the label of a shard's node pool, as it says now, good or not: a shard that is moved to another pool is meant to be there. Without a
-/// label there is but one pool.
+/// The label value of a shard's node pool in its latest state, valid or not: a shard that was moved to another pool must not serve the old one. Without
+/// a label key there is only one pool.
 fn pool_of(common: &Common, shard: &Kept<SchedulingShardSpec>) -> String {
     if common.components.pools.key.is_empty() {
         return String::new();

@@ -1,5 +1,5 @@
-//! The conditions of Config and of shards: whether what is written in them is in force. Types, reasons and messages are KAI's, and two more: what is
-//! wrong, and what has no effect.
+//! The conditions of Config and of shards: whether their specification is in force. Types, reasons and messages are KAI's, with two more: for errors, and
+//! for fields without effect.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,11 +8,11 @@ use super::{Report, Unserved};
 use crate::api::condition::Condition;
 use crate::mirror::policy::Finding;
 
-/// Bytes of a message at most; the API takes 32 KiB.
+/// Limit on the bytes of a message; the API accepts 32 KiB.
 const MESSAGE: usize = 16 << 10;
 
-/// The conditions that an object is to have: those that it has, with what there is to say now. `follows`: what is in force by the report is what
-/// the process goes by already.
+/// The desired conditions of an object: the existing ones, updated by the report. `follows`: the process has applied the generation that the report has
+/// as in force.
 #[must_use]
 pub fn conditions(before: &[Condition], report: &Report, follows: bool, now: Timestamp) -> Vec<Condition> {
     let mut all = Conditions {
@@ -72,7 +72,7 @@ pub fn conditions(before: &[Condition], report: &Report, follows: bool, now: Tim
             "Dependencies are fulfilled",
             good,
         ),
-        // One in a line, as KAI has it.
+        // One per line, as in KAI.
         Some(missing) => all.set(aspect, false, "dependencies_missing", &format!("\n{missing}"), good),
     }
     let ended = "Reconciliation completed successfully";
@@ -107,7 +107,7 @@ pub fn conditions(before: &[Condition], report: &Report, follows: bool, now: Tim
     all.all
 }
 
-/// Sets what is known of the Prometheus server that Config names; `None`: it names none, or it has not been asked yet.
+/// Sets the condition of the Prometheus server that Config names; `None`: it names none, or it has not been checked yet.
 #[must_use]
 pub fn prometheus(
     before: Vec<Condition>,
@@ -158,7 +158,7 @@ impl Conditions {
     }
 }
 
-/// Findings as one message, one in a line, as many as there is room for.
+/// Findings as one message, one per line, up to the limit.
 fn list(findings: &[Finding]) -> String {
     let mut text = String::new();
     for (index, finding) in findings.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The table of the fields of Config and SchedulingShard: what goes by each, when, and which have no effect here. `docs/configuration.md` is made of
-//! it, and so is what objects are told of their fields without effect.
+//! The table of the fields of Config and SchedulingShard: what each affects, when, and which have no effect here. `docs/configuration.md` and the conditions
+//! about fields without effect are generated from it.
 
 use std::fmt::Write as _;
 
@@ -12,9 +12,9 @@ use crate::mirror::policy::Finding;
 /// What a field does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The scheduler follows at once.
+    /// The scheduler applies it at once.
     Scheduler,
-    /// Components are started again within the process: nothing is lost, and nothing is decided for the second or two that it takes.
+    /// Components are restarted within the process: nothing is lost, and nothing is scheduled for a second or two.
     Components,
     /// None, and why.
     Nothing(&'static str),
@@ -27,9 +27,9 @@ pub struct Field {
     pub path: &'static str,
     /// What it does.
     pub effect: Effect,
-    /// The flag that says the same, if there is one.
+    /// The flag with the same meaning, if there is one.
     pub flag: &'static str,
-    /// What holds where neither it nor the flag is given.
+    /// The default if neither the field nor the flag is set.
     pub default: &'static str,
     /// What it means.
     pub meaning: &'static str,
@@ -648,7 +648,7 @@ pub fn rows(kind: &str) -> &'static [Field] {
     if kind == "Config" { CONFIG } else { SHARD }
 }
 
-/// The row that a field of a kind belongs to: the one that names most of its path.
+/// The row that a field of a kind belongs to: the one with the longest matching path.
 #[must_use]
 pub fn row(kind: &str, path: &[&str]) -> Option<&'static Field> {
     let fits = |row: &&Field| {
@@ -662,7 +662,7 @@ pub fn row(kind: &str, path: &[&str]) -> Option<&'static Field> {
     })
 }
 
-/// The fields of an object that are given and have no effect.
+/// The fields of an object that are set and have no effect.
 #[must_use]
 pub fn ignored<S: Serialize>(kind: &str, spec: Option<&S>) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -696,7 +696,7 @@ fn look<'v>(kind: &str, value: &'v Value, path: &mut Vec<&'v str>, found: &mut V
     }
 }
 
-/// `docs/configuration.md`.
+/// The text of `docs/configuration.md`.
 #[must_use]
 pub fn document() -> String {
     let mut text = ABOVE.to_owned();

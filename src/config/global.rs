@@ -1,4 +1,4 @@
-//! Config → what holds for all, on top of the flags.
+//! Config → the settings of all components, with flags for unset fields.
 
 mod numa_exporter;
 
@@ -15,19 +15,19 @@ use crate::components::gpu_operator::Cdi;
 use crate::components::queues::shown::MetricLabel;
 use crate::mirror::policy::Finding;
 
-/// A Config, read. Where something is wrong with it, nothing goes by the rest.
+/// The result of reading a Config. If it has errors, none of it takes effect.
 pub struct Reading {
-    /// What holds for all.
+    /// The settings of all components.
     pub common: Common,
-    /// Whether anything is decided.
+    /// Whether scheduling is switched on.
     pub decides: bool,
-    /// Whether there is to be a NUMA exporter, if that is said.
+    /// Whether there is a NUMA exporter, if that is set.
     pub numa_exporter: Option<bool>,
     /// How the Prometheus server is checked, if there is one.
     pub probe: Option<Probe>,
-    /// What is wrong with it, by field.
+    /// Its errors, by field.
     pub wrong: Vec<Finding>,
-    /// What of it has no effect and is in no table of fields.
+    /// Values without effect that the table of fields does not have.
     pub ignored: Vec<Finding>,
 }
 
@@ -46,7 +46,7 @@ impl Reading {
         });
     }
 
-    /// Seconds, if there are any.
+    /// Reads a number of seconds, if it is set.
     fn seconds(&mut self, path: &str, given: Option<i64>, setting: &mut Duration) {
         match given.map(u64::try_from) {
             Some(Ok(seconds)) if seconds > 0 => *setting = Duration::from_secs(seconds),
@@ -55,7 +55,7 @@ impl Reading {
         }
     }
 
-    /// Pairs of keys and values.
+    /// Reads pairs of keys and values.
     fn pairs(&mut self, path: &str, given: Option<&String>) -> Option<Vec<(String, String)>> {
         let given = given?;
         let mut pairs = Vec::new();
@@ -69,7 +69,7 @@ impl Reading {
     }
 }
 
-/// Reads a Config on top of the flags.
+/// Reads a Config; flags apply to unset fields.
 pub fn read(flags: &Common, spec: &ConfigSpec) -> Reading {
     let mut reading = Reading {
         common: flags.clone(),
@@ -101,7 +101,7 @@ pub fn read(flags: &Common, spec: &ConfigSpec) -> Reading {
     reading
 }
 
-/// The server of shards that name none: the one that is named, before the one that KAI sets up.
+/// The Prometheus server of shards that name none: the external one of Config, else the one that KAI would install.
 fn prometheus(given: &PrometheusConfig, common: &Common) -> Option<String> {
     let external = external(given);
     let kais = || {
@@ -111,14 +111,14 @@ fn prometheus(given: &PrometheusConfig, common: &Common) -> Option<String> {
     external.or_else(|| given.enabled.unwrap_or_default().then(kais))
 }
 
-/// The URL of the server that is named. Without a scheme it is one of plain HTTP.
+/// The URL of the external server. Without a scheme it is plain HTTP.
 fn external(given: &PrometheusConfig) -> Option<String> {
     let url = given.external_prometheus_url.clone().filter(|url| !url.is_empty())?;
     let whole = url.contains("://");
     Some(if whole { url } else { format!("http://{url}") })
 }
 
-/// How the server that is named is checked.
+/// How the external server is checked.
 fn probe(given: &PrometheusConfig, reading: &mut Reading) -> Option<Probe> {
     let path = "spec.prometheus.externalPrometheusHealthProbe";
     let how = given.external_prometheus_health_probe.clone().unwrap_or_default();
@@ -334,7 +334,7 @@ fn reservation(given: &ResourceReservation, reading: &mut Reading) {
 
 fn admission(spec: &ConfigSpec, reading: &mut Reading) {
     let Some(given) = &spec.admission else { return };
-    // The name that is no longer to be used counts where the other is not given.
+    // The deprecated name applies where the other is not set.
     let named = [
         ("gpuFractionRuntimeClassName", &given.gpu_fraction_runtime_class_name),
         ("gpuPodRuntimeClassName", &given.gpu_pod_runtime_class_name),

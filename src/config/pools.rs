@@ -1,4 +1,4 @@
-//! SchedulingShard → what the scheduler goes by for its node pool, on top of what holds for all.
+//! SchedulingShard → the settings of its scheduler, with those of Config and flags for unset fields.
 
 use crate::api::shard::{SchedulingShardSpec, UsageDbConfig};
 use crate::components::scheduler::Rules;
@@ -9,18 +9,18 @@ use crate::usage;
 
 use super::{Common, words};
 
-/// The flag of KAI's scheduler that names the label of nodes with multi-instance GPUs; the mirror's alone.
+/// The argument of KAI's scheduler that names the label of nodes with multi-instance GPUs. Only the mirror reads it.
 const MIG_LABEL: &str = "mig-worker-node-label-key";
 
-/// A shard, read.
+/// The result of reading a shard.
 pub struct Reading {
-    /// What the scheduler goes by.
+    /// The settings of its scheduler.
     pub rules: Rules,
-    /// What of it has no effect.
+    /// Its fields without effect.
     pub ignored: Vec<Finding>,
 }
 
-/// Of a node pool where there is no shard; `value` is that of its label.
+/// The settings for a node pool without a shard; `value` is that of its label.
 pub fn defaults(common: &Common, value: &str) -> Reading {
     let mirror = mirror_settings(common, value);
     let policy = Policy {
@@ -40,7 +40,7 @@ pub fn defaults(common: &Common, value: &str) -> Reading {
     }
 }
 
-/// What the mirror goes by: the part of the settings that says which objects are ours.
+/// The mirror's settings: which objects are ours.
 fn mirror_settings(common: &Common, value: &str) -> mirror::Settings {
     let settings = &common.components;
     let usual = mirror::Settings::default();
@@ -64,7 +64,7 @@ fn mirror_settings(common: &Common, value: &str) -> mirror::Settings {
 /// Reads a shard.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All errors in it.
 pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<Finding>> {
     let value = spec.partition_label_value.clone().unwrap_or_default();
     let mut rules = defaults(common, &value).rules;
@@ -123,9 +123,9 @@ pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<
     Ok(Reading { rules, ignored })
 }
 
-/// How use over time is summed up. `None`: it is read from a Prometheus server, and none is known.
+/// How usage is computed. `None`: it is to be read from a Prometheus server, and none is configured.
 fn usage(common: &Common, config: &UsageDbConfig) -> Result<Option<usage::Settings>, Vec<Finding>> {
-    // The environment is the process's own, and stays.
+    // The environment does not change while the process runs.
     let variable = |name: &str| std::env::var(name).ok();
     let settings = usage::Settings::read(
         config,

@@ -1,6 +1,6 @@
-//! What counts as a name, a label or a metric's name. Absent: everything else about them.
+//! The syntax of names, labels and names of metrics.
 
-/// Whether it is a name of Kubernetes: lower-case letters, digits, '-' and '.', at most 253.
+/// Whether it is a valid name of a Kubernetes object: lower-case letters, digits, '-' and '.', at most 253 characters.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
@@ -8,7 +8,7 @@ pub fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= 253 && text.chars().all(inside) && text.starts_with(ends) && text.ends_with(ends)
 }
 
-/// Whether it is the key of a label, such as `example.com/queue`.
+/// Whether it is a valid label key, such as `example.com/queue`.
 #[must_use]
 pub fn is_label_key(text: &str) -> bool {
     match text.split_once('/') {
@@ -17,7 +17,7 @@ pub fn is_label_key(text: &str) -> bool {
     }
 }
 
-/// Whether it is the value of a label, and not empty.
+/// Whether it is a valid label value and not empty.
 #[must_use]
 pub fn is_label_word(text: &str) -> bool {
     let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -25,7 +25,7 @@ pub fn is_label_word(text: &str) -> bool {
     !text.is_empty() && text.len() <= 63 && text.chars().all(inside) && text.starts_with(ends) && text.ends_with(ends)
 }
 
-/// Whether Prometheus takes it as a prefix of a name, or as a label.
+/// Whether it is valid in Prometheus as the prefix of a metric's name and as a label.
 #[must_use]
 pub fn is_metric_word(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

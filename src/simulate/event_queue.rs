@@ -15,7 +15,7 @@ pub enum SimEvent {
         /// Number of its run.
         run: u32,
     },
-    /// An evicted pod has ended.
+    /// An evicted pod has terminated.
     Left {
         /// Its job.
         job: usize,

@@ -24,9 +24,9 @@ use crate::engine::input::{GpuKind, Millis, Time};
 const NAMESPACE: &str = "simulation";
 /// The label for the model of a node's GPUs.
 const MODEL: &str = "nvidia.com/gpu.product";
-/// MiB of each GPU. Jobs ask for GPUs and parts of them, so any number does.
+/// MiB of each GPU. Jobs request GPUs and portions of them, not memory, so the number does not matter.
 const GPU_MEMORY: &str = "81920";
-/// Pods that a node takes.
+/// Pod slots of a node.
 const PODS: i64 = 1_000;
 
 fn instant(at: Millis) -> Option<Instant> {

@@ -104,7 +104,7 @@ impl Occupancy {
         self.used as f64 / self.gpus.max(1) as f64
     }
 
-    /// The share of the free GPUs that lies where a job of the mix, drawn at random, does not fit.
+    /// The share of the free GPUs that are on nodes where a random job of the mix does not fit.
     pub fn fragmentation(&self) -> f64 {
         let free: i64 = self.nodes.values().map(Node::free).sum();
         if free == 0 {

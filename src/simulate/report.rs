@@ -1,4 +1,4 @@
-//! What became of the jobs and the cluster.
+//! The report: how long jobs waited, how far the GPUs were used, and what queues held.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use crate::mirror::Rejection;
 
 const GPU_HOUR: f64 = 3_600_000.0 * 1_000.0;
 
-/// What became of the jobs and the cluster. GPUs are counted as such, times in seconds.
+/// The report of a simulation. Amounts in GPUs, times in seconds.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// How long it took, in virtual time.
+    /// The duration in virtual time.
     pub seconds: f64,
     /// Jobs.
     pub jobs: JobCounts,
@@ -28,23 +28,23 @@ pub struct Report {
     pub gpus: f64,
     /// Mean share of the GPUs that are allocated.
     pub allocated_share: f64,
-    /// Mean share of the free GPUs that lies where a job, drawn at random from all, does not fit.
+    /// Mean share of the free GPUs that are on nodes where a random job does not fit.
     pub fragmentation: f64,
     /// Why jobs still wait at the end: the first few, each with its reason.
     pub reasons: Vec<(String, String)>,
-    /// What of the scenario's objects could not be used: the first few.
+    /// Problems of the scenario's objects: the first few.
     pub problems: Vec<String>,
-    /// How long jobs waited until they began, by the GPUs they ask for.
+    /// From arrival to the first start, by the GPUs that jobs request.
     pub wait: Vec<Times>,
-    /// From coming to being done, by the GPUs they ask for.
+    /// From arrival to the end, by the GPUs that jobs request.
     pub completion: Vec<Times>,
     /// Pods that were evicted, by action.
     pub evictions: BTreeMap<String, u64>,
-    /// GPU-hours of work that was done and has to be done again.
+    /// GPU-hours of work that evictions lost.
     pub lost_gpu_hours: f64,
     /// Queues, in order of their names.
     pub queues: Vec<QueueReport>,
-    /// Length of a step of what follows.
+    /// Length of a step of the figures that follow.
     pub step_seconds: f64,
     /// Share of the GPUs that are allocated, step by step.
     pub allocated: Vec<f64>,
@@ -52,33 +52,33 @@ pub struct Report {
     pub fragmented: Vec<f64>,
 }
 
-/// How many jobs there were.
+/// Numbers of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobCounts {
-    /// That began to run.
+    /// Jobs that began to run.
     pub started: usize,
-    /// That are done.
+    /// Jobs that finished.
     pub done: usize,
-    /// That never began to run.
+    /// Jobs that never began to run.
     pub waiting: usize,
 }
 
-/// Times of jobs that ask for as many GPUs.
+/// Times of jobs that request a number of GPUs in the same range.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Times {
-    /// GPUs.
+    /// The range.
     pub size: String,
     /// How many jobs.
     pub jobs: usize,
     /// Mean.
     pub mean: f64,
-    /// Half of them took no longer.
+    /// Median.
     pub p50: f64,
-    /// Nine of ten.
+    /// 90th percentile.
     pub p90: f64,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99: f64,
 }
 
@@ -88,11 +88,11 @@ pub struct Times {
 pub struct QueueReport {
     /// Its name.
     pub name: String,
-    /// GPUs allocated, mean.
+    /// Mean of allocated GPUs.
     pub mean_allocated: f64,
-    /// Fair share in GPUs, mean.
+    /// Mean of the fair share in GPUs.
     pub mean_fair_share: f64,
-    /// How far it was from its fair share, mean.
+    /// Mean distance between allocated GPUs and fair share.
     pub mean_distance: f64,
     /// GPUs allocated, step by step.
     pub allocated: Vec<f64>,
@@ -117,7 +117,7 @@ impl Ended {
     }
 }
 
-/// Thousandths of GPUs that a job asks for in all.
+/// Thousandths of GPUs that a job requests in all.
 fn size(job: &Job) -> i64 {
     job.shape.gpu.saturating_mul(job.pods as i64)
 }
@@ -206,7 +206,7 @@ impl Recorder {
         self.waits.entry(size(job)).or_default().push(now - job.arrives);
     }
 
-    /// A job is done.
+    /// A job has finished.
     pub fn ended(&mut self, ended: Ended) {
         self.ended.push(ended);
     }
@@ -221,7 +221,7 @@ impl Recorder {
         self.lost += work as f64;
     }
 
-    /// The report, of so many jobs that came.
+    /// The report; `arrived`: the number of jobs that arrived.
     pub fn report(self, now: Millis, arrived: usize, occupancy: &Occupancy) -> Report {
         let mut took: BTreeMap<i64, Vec<Millis>> = BTreeMap::new();
         for ended in &self.ended {
@@ -267,7 +267,7 @@ impl Recorder {
     }
 }
 
-/// Classes of sizes in thousandths of a GPU: up to so many.
+/// Upper bounds of the ranges of sizes, in thousandths of a GPU.
 const CLASSES: [(i64, &str); 8] = [
     (0, "none"),
     (999, "part of one"),

@@ -11,10 +11,10 @@ use crate::api::quantity::Amount;
 use crate::api::shard::SchedulingShardSpec;
 use crate::engine::input::Millis;
 
-/// Largest number of jobs, nodes or queues, so that a slip of the pen ends with a message.
+/// Limit on jobs, nodes and queues, so that a typing error in a number ends with a message.
 const MOST: usize = 1_000_000;
 
-/// What is simulated.
+/// A scenario, as a user writes it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Scenario {
@@ -27,24 +27,24 @@ pub struct Scenario {
     /// The jobs, by kind.
     #[serde(default)]
     pub workloads: Vec<Workload>,
-    /// Jobs by number and distance, as load generators for Kueue describe them.
+    /// Jobs by numbers and intervals, as load generators for Kueue describe them.
     #[serde(default)]
     pub generator: Option<Generator>,
     /// How the scheduler schedules: the spec of a SchedulingShard.
     #[serde(default)]
     pub shard: SchedulingShardSpec,
-    /// When to stop; else when nothing runs or comes any more.
+    /// When to stop; if absent, when no job runs or arrives any more.
     #[serde(default, deserialize_with = "optional_span")]
     pub until: Option<Millis>,
-    /// How long an evicted pod takes to be gone, and another to wait in its place.
+    /// How long an evicted pod takes to terminate and to be created again.
     #[serde(default, deserialize_with = "span")]
     pub termination: Millis,
-    /// Distance of cycles of the scheduler; 1s if absent.
+    /// Interval of the scheduler's cycles; 1s if absent.
     #[serde(default, deserialize_with = "optional_span")]
     pub cycle: Option<Millis>,
 }
 
-/// Nodes that are alike.
+/// Equal nodes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Nodes {
@@ -103,11 +103,11 @@ pub struct Queue {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Share {
-    /// What it deserves.
+    /// Quota.
     pub quota: f64,
-    /// What it may never pass.
+    /// Limit.
     pub limit: f64,
-    /// Weight in sharing what is over.
+    /// Over-quota weight.
     pub weight: f64,
 }
 
@@ -132,7 +132,7 @@ impl Share {
     }
 }
 
-/// Jobs that are alike.
+/// Equal jobs.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Workload {
@@ -143,10 +143,10 @@ pub struct Workload {
     /// How many.
     #[serde(default = "one")]
     pub count: usize,
-    /// When the first comes.
+    /// When the first arrives.
     #[serde(default, deserialize_with = "span")]
     pub at: Millis,
-    /// How long after it the next one comes, and so on.
+    /// Time between two arrivals.
     #[serde(default, deserialize_with = "span")]
     pub every: Millis,
     /// Pods of each.
@@ -158,7 +158,7 @@ pub struct Workload {
     /// GPUs of each pod: a whole number, or less than one.
     #[serde(default)]
     pub gpus: f64,
-    /// Models that will do; any if empty.
+    /// Accepted GPU models; any if empty.
     #[serde(default)]
     pub models: Vec<String>,
     /// Cpu of each pod, a quantity.
@@ -170,15 +170,15 @@ pub struct Workload {
     /// How long it runs; until the end if absent.
     #[serde(default, deserialize_with = "optional_span")]
     pub duration: Option<Millis>,
-    /// How often it saves its work; never if absent.
+    /// Interval of checkpoints; none if absent.
     #[serde(default, deserialize_with = "optional_span")]
     pub checkpoint: Option<Millis>,
-    /// Its priority; below 100: it can be evicted for others. 50 if absent.
+    /// Its priority; preemptible below 100; 50 if absent.
     #[serde(default)]
     pub priority: Option<i32>,
 }
 
-/// Jobs by number and distance.
+/// Generates queues and jobs by numbers and intervals.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Generator {
@@ -189,11 +189,11 @@ pub struct Generator {
     pub cohorts: Vec<Cohort>,
 }
 
-/// Groups of queues that are alike. Each becomes a queue with others below it.
+/// Equal groups of queues. Each group becomes a queue with child queues.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cohort {
-    /// What they are called.
+    /// Prefix of their names.
     pub class_name: String,
     /// How many.
     #[serde(default = "one")]
@@ -202,33 +202,33 @@ pub struct Cohort {
     pub queues_sets: Vec<QueuesSet>,
 }
 
-/// Queues that are alike.
+/// Equal queues.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueuesSet {
-    /// What they are called.
+    /// Prefix of their names.
     pub class_name: String,
     /// How many in each group.
     #[serde(default = "one")]
     pub count: usize,
-    /// What each deserves.
+    /// Quota of each.
     #[serde(default)]
     pub nominal_quota: f64,
-    /// What each may have beyond; anything if absent.
+    /// What each may hold beyond its quota; unlimited if absent.
     #[serde(default)]
     pub borrowing_limit: Option<f64>,
     /// The jobs of each.
     pub workloads_sets: Vec<WorkloadsSet>,
 }
 
-/// Jobs that come one after the other.
+/// Jobs that arrive at intervals.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadsSet {
     /// How many of each class.
     #[serde(default = "one")]
     pub count: usize,
-    /// Their distance.
+    /// The interval.
     #[serde(default)]
     pub creation_interval_ms: Millis,
     /// The classes, which take turns.
@@ -239,41 +239,41 @@ pub struct WorkloadsSet {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadClass {
-    /// What they are called.
+    /// Prefix of their names.
     pub class_name: String,
     /// How long each runs.
     pub runtime_ms: Millis,
     /// Their priority.
     #[serde(default)]
     pub priority: i32,
-    /// What each asks for.
+    /// Request of each.
     pub request: f64,
 }
 
-/// A job that comes at a known instant.
+/// A job with its time of arrival.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// Its name.
     pub name: String,
     /// Its queue.
     pub queue: String,
-    /// When it comes.
+    /// Time of arrival.
     pub arrives: Millis,
     /// How many pods it has.
     pub pods: usize,
     /// How many of them must run together.
     pub min: usize,
-    /// What each pod asks for.
+    /// Request of each pod.
     pub shape: Shape,
     /// Its priority.
     pub priority: i32,
     /// How long it runs; `None`: until the end.
     pub runs: Option<Millis>,
-    /// How often it saves its work.
+    /// Interval of checkpoints.
     pub checkpoint: Option<Millis>,
 }
 
-/// What a pod asks for.
+/// The request of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shape {
     /// Milli-cores.
@@ -282,7 +282,7 @@ pub struct Shape {
     pub memory: i64,
     /// Thousandths of a GPU: a part of one, or whole ones.
     pub gpu: i64,
-    /// GPU models that will do; any if empty.
+    /// Accepted GPU models; any if empty.
     pub models: Vec<String>,
 }
 
@@ -394,7 +394,7 @@ impl Scenario {
     /// Reads a scenario.
     ///
     /// # Errors
-    /// Where it is no scenario.
+    /// If it is not a valid scenario.
     pub fn read(yaml: &str) -> anyhow::Result<Self> {
         serde_yaml_ng::from_str(yaml).context("no scenario")
     }
@@ -402,7 +402,7 @@ impl Scenario {
     /// All queues and jobs, `more` among them, in order of arrival; adds the queues that jobs name and the scenario does not describe.
     ///
     /// # Errors
-    /// What makes no sense in them.
+    /// If they are invalid.
     pub fn expand(&self, more: Vec<Job>) -> anyhow::Result<(Vec<Queue>, Vec<Job>)> {
         let (mut queues, mut jobs) = (self.queues.clone(), more);
         for workload in &self.workloads {
@@ -448,7 +448,7 @@ impl Scenario {
     /// The nodes, one by one.
     ///
     /// # Errors
-    /// What makes no sense in them.
+    /// If they are invalid.
     pub fn machines(&self) -> anyhow::Result<Vec<Machine>> {
         let mut machines = Vec::new();
         for nodes in &self.nodes {
@@ -516,7 +516,7 @@ fn numbered(name: &str, number: usize, count: usize) -> String {
     }
 }
 
-/// A quantity in parts of one.
+/// A quantity, as a multiple of 1/`parts`.
 fn amount(text: &str, parts: i64) -> anyhow::Result<i64> {
     let amount: Amount = text.parse().with_context(|| format!("{text:?} is not a quantity"))?;
     let read = if parts == 1_000 { amount.milli() } else { amount.units() };

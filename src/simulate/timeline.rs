@@ -1,4 +1,4 @@
-//! Figures over time, as means over equal steps. There are never more than [`MOST`] of them: when time goes on, two steps become one.
+//! Figures over time, as means over equal steps. There are at most [`MOST`] steps: when there would be more, each two are merged.
 
 use crate::engine::input::Millis;
 
@@ -10,13 +10,13 @@ pub struct Timeline {
     /// Length of a step.
     pub step: Millis,
     width: usize,
-    /// For each step, each figure times the milliseconds that it was so.
+    /// For each step and figure, the integral over the step in milliseconds.
     sums: Vec<Vec<f64>>,
     end: Millis,
 }
 
 impl Timeline {
-    /// So many figures, in steps of that length at first.
+    /// `width`: the number of figures; `step`: the initial length of a step.
     pub fn new(width: usize, step: Millis) -> Self {
         Self {
             step: step.max(1),

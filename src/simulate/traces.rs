@@ -15,7 +15,7 @@ impl Columns {
         Self(header.iter().map(plain).collect())
     }
 
-    /// The column with the first of these names that there is.
+    /// The column with the first of these names that the table has.
     fn any(&self, names: &[&str]) -> Option<usize> {
         names
             .iter()
@@ -40,7 +40,7 @@ fn number(text: &str) -> anyhow::Result<f64> {
         .ok_or_else(|| anyhow!("{text:?} is not a number"))
 }
 
-/// The rows of a table, each with the number of its line for what goes wrong with it.
+/// The rows of a table, each with its line number for errors.
 fn rows<T>(
     text: &str,
     delimiter: u8,

@@ -18,18 +18,18 @@ use crate::mirror::{PackedChange, Settings};
 use crate::scheduler_core::SchedulerCore;
 use crate::usage::{self, Ledger};
 
-/// Cycles at one instant, one after the other as long as each decides something.
+/// Limit on cycles at one instant; they are repeated while they decide something.
 const ROUNDS: usize = 64;
 /// Default interval of cycles.
 const CYCLE: Millis = 1_000;
 
-/// How many of the jobs have ended, of how many; told after each instant.
+/// Called after each instant with the number of ended jobs and of all jobs.
 pub type Advance<'a> = &'a mut dyn FnMut(usize, usize);
 
 /// Simulates a scenario, with `machines` and `jobs` of traces beside its own.
 ///
 /// # Errors
-/// What makes no sense in it.
+/// If it is invalid.
 pub fn run(
     scenario: &Scenario,
     mut machines: Vec<Machine>,
@@ -79,7 +79,7 @@ struct World {
     recorder: Recorder,
 }
 
-/// What queues have used.
+/// The usage of queues.
 struct Accounting {
     ledger: Ledger,
     interval: Millis,
@@ -91,7 +91,7 @@ struct Progress {
     pods: Vec<PodState>,
     /// Pods that run.
     running: usize,
-    /// Since when its minimum runs.
+    /// Since when its minimum number of pods has been running.
     since: Option<Millis>,
     /// Number of its run.
     run: u32,
@@ -212,7 +212,7 @@ impl World {
         self.recorder.unusable(&applied.rejections);
     }
 
-    /// Until then, or until nothing runs or comes any more.
+    /// Runs until that time, or until no job runs or arrives any more.
     fn go_on(&mut self, until: Option<Millis>, advance: Advance<'_>) -> anyhow::Result<()> {
         let mut first = true;
         loop {

@@ -1,7 +1,7 @@
 //! KAI snapshots: a zip with one member, or the JSON in it → settings, policy and the objects as changes.
 //!
-//! Absent, null and empty lists are the same; an object that does not decode is noted and left out. Absent: objects that decisions do not
-//! read yet, and the server's version and discovery.
+//! Absent, null and empty lists are equal; an object that does not decode is reported and left out. Not read: objects that decisions do not
+//! depend on, and the server's version and discovery.
 
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub changes: Vec<PackedChange>,
     /// The time of the snapshot.
     pub now: Option<Timestamp>,
-    /// What could not be used.
+    /// Messages about parts that could not be used.
     pub notes: Vec<String>,
 }
 
@@ -128,7 +128,7 @@ fn unzip(bytes: Vec<u8>) -> anyhow::Result<Vec<u8>> {
     Ok(json)
 }
 
-/// Settings and policy from the scheduler's parameters; the defaults where there are none at all. KAI does not look at disruption budgets.
+/// Settings and policy from the scheduler's parameters; defaults without any. Disruption budgets are ignored, as in KAI.
 fn parameters(given: Option<Parameters>) -> (Settings, Policy) {
     let usual = Policy {
         disruption_budgets: DisruptionBudgets::Ignore,
@@ -189,7 +189,7 @@ fn take<K>(
     }
 }
 
-/// Objects of dynamic resource allocation stand in a snapshot without their group.
+/// Adds the type to objects of dynamic resource allocation, which snapshots hold without their API group.
 fn add_type<K: Resource<DynamicType = ()>>(value: &mut Value) {
     if let Some(object) = value.as_object_mut() {
         object.insert("apiVersion".to_owned(), K::api_version(&()).into());

@@ -19,7 +19,7 @@ use crate::mirror::{Settings, policy};
 
 /// Size of the buffer before compression.
 const TEXT: usize = 64 << 10;
-/// KAI decides once in a second.
+/// KAI's interval of scheduling cycles: one second.
 const KAI_PERIOD_NANOS: i64 = 1_000_000_000;
 
 /// The content of a snapshot.
@@ -28,9 +28,9 @@ pub struct Cluster {
     pub settings: Settings,
     /// The policy.
     pub policy: Policy,
-    /// This instant.
+    /// The current time.
     pub now: Timestamp,
-    /// Every object that is watched, in the order of the table of kinds. Taken one at a time.
+    /// Every watched object, in the order of the table of kinds. Taken one at a time.
     pub objects: Box<dyn Iterator<Item = Object> + Send>,
     /// Pods that do not name their pod group yet, by uid.
     pub places: HashMap<String, Place>,
@@ -72,7 +72,7 @@ kinds!(members);
 /// If `out` fails; the archive is incomplete then.
 pub fn write(out: impl Write, cluster: Cluster) -> io::Result<usize> {
     let mut archive = ZipWriter::new_stream(out);
-    // How large it becomes is not known at its beginning.
+    // The size is not known at the beginning.
     let options = SimpleFileOptions::default().compression_level(Some(1)).large_file(true);
     archive.start_file(MEMBER, options)?;
     let mut text = BufWriter::with_capacity(TEXT, archive);
@@ -132,7 +132,7 @@ fn is_ours(settings: &Settings, object: &Object) -> bool {
     }
 }
 
-/// The parameters, and beside them what only KAI's tools go by.
+/// The parameters, with those that only KAI's tools read.
 fn parameters(settings: &Settings, policy: &Policy) -> serde_json::Result<Value> {
     let nanos = |millis: i64| millis.saturating_mul(1_000_000);
     let most = policy.max_consolidation_victims;
@@ -195,7 +195,7 @@ impl ObjectWriter {
     }
 }
 
-/// Makes an object's JSON that of a snapshot: without its type, and a pod's with its pod group.
+/// Converts an object's JSON to the form of snapshots: without its type, and a pod with its pod group.
 fn bare(value: &mut Value, place: Option<&Place>) {
     if let Some(members) = value.as_object_mut() {
         members.remove("apiVersion");

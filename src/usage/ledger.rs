@@ -1,4 +1,4 @@
-//! What queues hold, summed up over a window.
+//! The sums of what queues hold, over a window.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::engine::input::{Millis, Name, Time};
 const BUCKETS: i64 = 128;
 /// Minimum number of buckets in a saved ledger.
 const COARSEST: i64 = 2;
-/// Billionths that make a whole.
+/// Billionths.
 const WHOLE: f64 = 1e9;
 /// Largest share that is reported. Queues can hold more than the capacity after nodes were removed.
 const MOST: f64 = 1_000.0 * WHOLE;
@@ -19,7 +19,7 @@ const MOST: f64 = 1_000.0 * WHOLE;
 /// Milli-cores, bytes and millionths of a GPU.
 type Held = [i64; 3];
 
-/// What queues hold, summed up over a window.
+/// The sums of what queues hold, over a window.
 ///
 /// The cost of a change does not depend on the length of the history.
 #[derive(Clone, Debug)]
@@ -37,10 +37,10 @@ pub struct Ledger {
 /// The current and past amounts of a queue, or of the cluster.
 #[derive(Clone, Debug, Default)]
 struct Track {
-    /// Since `since`.
+    /// The current amount, since `since`.
     held: Held,
     since: Time,
-    /// Before, oldest first.
+    /// The past before `since`, oldest first.
     buckets: VecDeque<Bucket>,
 }
 
@@ -216,7 +216,7 @@ impl Ledger {
         (now.0 - bucket.from.0, now.0 - bucket.to.0, means)
     }
 
-    /// Restores a saved ledger. What was held then counts as held for so long; the time from then until now is unknown, so it
+    /// Restores a saved ledger. The amounts at its end count as held for `for_long` after it. The rest of the time until now is unknown, so it
     /// counts neither as usage nor as capacity.
     pub fn take_over(&mut self, kept: &State, for_long: Millis, now: Time) {
         let start = self.start(now);

@@ -1,4 +1,4 @@
-//! How use over time is summed up, and where it is read: `usageDBConfig` of a SchedulingShard.
+//! How the usage of queues is computed, and from which source: `usageDBConfig` of a SchedulingShard.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use crate::api::shard::{UsageDbConfig, UsageParams};
 use crate::engine::input::{Millis, Time};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// The scheduler is told no more often.
+/// The shortest interval of updates to the scheduler.
 const SHORTEST: Duration = Duration::from_millis(100);
 const WEEK: Millis = 7 * 24 * 3_600_000;
 
-/// How use over time is summed up.
+/// How usage is computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Where it is read.
+    /// The source of the figures.
     pub source: Source,
-    /// Which part of the past counts.
+    /// The part of the past that counts.
     pub window: Window,
-    /// After so long, use counts half; `None`: the whole window counts alike.
+    /// Usage this long ago counts half; `None`: the whole window counts equally.
     pub half_life: Option<Millis>,
     /// How often the engine gets it.
     pub interval: Duration,
-    /// Figures that are older are stale. They are used for as long again, and then not at all.
+    /// Older figures are stale. Stale ones are still used for the same time again, and then dropped.
     pub staleness: Duration,
-    /// So long the beginning of a term waits for the first figures.
+    /// How long scheduling waits for the first figures at the beginning of a term.
     pub wait: Duration,
 }
 
 impl Default for Settings {
-    /// A week, accounted by the operator.
+    /// A sliding window of a week, from the built-in source.
     fn default() -> Self {
         Self {
             source: Source::BuiltIn,
@@ -46,12 +46,12 @@ impl Default for Settings {
     }
 }
 
-/// Where use over time is read.
+/// The source of usage.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// The operator counts what it sees.
+    /// The operator sums up what queues hold.
     BuiltIn,
-    /// A Prometheus server counts.
+    /// A Prometheus server has the figures.
     Prometheus(Prometheus),
 }
 
@@ -60,13 +60,13 @@ pub enum Source {
 pub struct Prometheus {
     /// Its URL.
     pub url: String,
-    /// For all queries of one answer together.
+    /// Timeout for all queries of one update together.
     pub timeout: Duration,
-    /// Distance of the samples.
+    /// Interval of the samples.
     pub resolution: Duration,
     /// What queues hold.
     pub allocated: Metrics,
-    /// What the cluster has.
+    /// Capacity of the cluster.
     pub capacity: Metrics,
 }
 
@@ -103,7 +103,7 @@ impl Prometheus {
     }
 }
 
-/// What is wrong with a field.
+/// An error in a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Its path below `usageDBConfig`.
@@ -116,7 +116,7 @@ impl Settings {
     /// Reads a shard's `usageDBConfig`. `prometheus` is the server of those that name none, `variable` looks up an environment variable.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All errors in it.
     pub fn read(
         config: &UsageDbConfig,
         prometheus: Option<&str>,
@@ -193,7 +193,7 @@ impl Problems {
         span
     }
 
-    /// Prometheus' form, and Go's, which older versions stored.
+    /// A duration in Prometheus' form, or in Go's, which older versions stored.
     fn size(&mut self, path: &str, text: Option<&str>) -> Millis {
         let Some(text) = text else { return WEEK };
         let read = |text: &str| duration::parse_prometheus(text).or_else(|_| duration::parse_extended(text));

@@ -1,4 +1,4 @@
-//! Which part of the past counts.
+//! Windows of usage: which part of the past counts.
 
 use jiff::Timestamp;
 
@@ -7,21 +7,21 @@ use crate::engine::input::{Millis, Time};
 /// Which part of the past counts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Window {
-    /// So much of it, up to now.
+    /// The last so many milliseconds.
     Sliding(Millis),
-    /// What came after the last of these instants: one, and those at whole multiples of a length after it.
+    /// The time since the last of these instants: `start`, and those at whole multiples of `size` after it.
     Tumbling {
         /// The length; above 0.
         size: Millis,
-        /// The first.
+        /// The first instant.
         start: Time,
     },
-    /// What came after the last instant that the expression names.
+    /// The time since the last instant of the expression.
     Cron(Cron),
 }
 
 impl Window {
-    /// Where the window begins that ends now. A reset that is due right now has not happened yet.
+    /// The start of the window that ends now. A reset that is due at this very instant has not happened yet.
     #[must_use]
     pub fn start(&self, now: Time) -> Time {
         match self {
@@ -36,7 +36,7 @@ impl Window {
         }
     }
 
-    /// The first reset that is not before now; `None`: it has none, or none in sight.
+    /// The first reset that is not before now; `None`: there is none, or none was found.
     #[must_use]
     pub fn next_reset(&self, now: Time) -> Option<Time> {
         match self {
@@ -48,7 +48,7 @@ impl Window {
     }
 }
 
-/// A cron expression of five fields, and a time zone: UTC unless it names one behind them.
+/// A cron expression of five fields, with a time zone after them; UTC without one.
 #[derive(Clone, Debug)]
 pub struct Cron {
     text: String,
@@ -61,16 +61,16 @@ impl PartialEq for Cron {
     }
 }
 
-/// How far back an instant is looked for at first; four times as far each time that there is none.
+/// How far back the last instant is searched at first; four times as far after each search without a result.
 const BACK: Millis = 2 * 3_600_000;
-/// Further back than this is never: leap days on a Sunday are 28 years apart, 40 around a century without one.
+/// The limit of the search: instants of an expression are at most 40 years apart (leap days on a Sunday around a century that has none).
 const FURTHEST: Millis = 41 * 366 * 86_400_000;
 
 impl Cron {
-    /// Reads an expression such as `0 0 * * 1` or `0 0 * * 1 Europe/Berlin`.
+    /// Parses an expression such as `0 0 * * 1` or `0 0 * * 1 Europe/Berlin`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it does not parse.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut options = cronexpr::ParseOptions::default();
         options.fallback_timezone_option = cronexpr::FallbackTimezoneOption::UTC;

@@ -7,7 +7,7 @@ use crate::api::config::{Global, NumaPlacementExporterConfig, Service};
 use crate::api::{Opaque, QuantityMap, duration, quantity};
 use crate::numa_exporter::POLL_LEAST;
 
-/// Reads it; where something is not given, the default stays.
+/// Reads the settings of the exporter; unset fields keep their defaults.
 pub fn read(given: &NumaPlacementExporterConfig, global: &Global, reading: &mut Reading) {
     let path = |field: &str| format!("spec.numaPlacementExporter.{field}");
     let mut exporter = reading.common.components.numa_exporter.clone();
@@ -86,7 +86,7 @@ fn parsed<T: serde::de::DeserializeOwned>(path: &str, given: Opaque, reading: &m
     }
 }
 
-/// Amounts as the API server writes them, so that they can be compared with what it holds.
+/// Amounts in the API server's canonical form, so that they can be compared with those of the live object.
 fn quantities(path: &str, given: &QuantityMap, reading: &mut Reading) -> QuantityMap {
     let read = given
         .iter()
@@ -109,7 +109,7 @@ fn span(path: &str, given: Option<&String>, reading: &mut Reading) -> Option<Dur
     span
 }
 
-/// A place on the node, by its full path.
+/// An absolute path on the node.
 fn folder(path: &str, given: Option<&String>, reading: &mut Reading) -> Option<String> {
     let folder = given?.trim_end_matches('/');
     let right = folder.starts_with('/') && !folder.split('/').any(|part| part == "..");

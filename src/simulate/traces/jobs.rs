@@ -1,4 +1,4 @@
-//! Tables of jobs as accounting of batch systems writes them: one row per job, columns by name. Read are `sacct --parsable2` of Slurm and tables like
+//! Tables of jobs from the accounting of batch systems, one row per job, with named columns: the output of Slurm's `sacct --parsable2`, and tables like
 //! those of Philly and Helios, with commas or bars between the columns.
 
 use anyhow::bail;
@@ -22,10 +22,10 @@ const GPUS: &[&str] = &["gpu_num", "num_gpus", "gpus", "num_gpu", "used_gpus"];
 const CPUS: &[&str] = &["ncpus", "cpu_num", "num_cpus", "alloccpus"];
 const TRACKED: &[&str] = &["alloctres", "reqtres"];
 
-/// Reads a table of jobs. Rows that never ran and steps of jobs are left out. The first job comes at 0.
+/// Reads a table of jobs. Jobs that never ran and steps of jobs are left out. The first job arrives at 0.
 ///
 /// # Errors
-/// Where it is no such table.
+/// If it is not such a table.
 pub fn read(text: &str) -> anyhow::Result<Vec<Job>> {
     let header = text.lines().next().unwrap_or_default();
     let delimiter = if header.contains('|') { b'|' } else { b',' };
@@ -73,7 +73,7 @@ fn job(columns: &Columns, row: &StringRecord) -> anyhow::Result<Option<Job>> {
         shape: Shape {
             cpu: each(count(CPUS, "cpu")?),
             memory: trackable(text(TRACKED), "mem").map_or(0, |memory| memory as i64 / pods as i64),
-            // More than one GPU is whole ones.
+            // More than one GPU is rounded up to whole GPUs.
             gpu: if gpu > 1_000 { (gpu + 999) / 1_000 * 1_000 } else { gpu },
             models: Vec::new(),
         },
@@ -83,7 +83,7 @@ fn job(columns: &Columns, row: &StringRecord) -> anyhow::Result<Option<Job>> {
     }))
 }
 
-/// Slurm's list of what a job has: `cpu=4,mem=16G,node=1,gres/gpu=2`.
+/// A value in Slurm's list of a job's resources, such as `cpu=4,mem=16G,node=1,gres/gpu=2`.
 fn trackable(list: &str, name: &str) -> Option<f64> {
     let value = list.split(',').find_map(|entry| {
         let (key, value) = entry.split_once('=')?;

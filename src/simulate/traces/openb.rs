@@ -10,7 +10,7 @@ const MIB: i64 = 1 << 20;
 /// Reads the table of nodes: `sn, cpu_milli, memory_mib, gpu, model`.
 ///
 /// # Errors
-/// Where it is no such table.
+/// If it is not such a table.
 pub fn nodes(text: &str) -> anyhow::Result<Vec<Machine>> {
     rows(text, b',', |columns, row| {
         let at = |name: &str| columns.one(&[name]);
@@ -26,10 +26,10 @@ pub fn nodes(text: &str) -> anyhow::Result<Vec<Machine>> {
     })
 }
 
-/// Reads the table of pods. Each is a job in the queue that is called after its class of service. It runs as long as it did there.
+/// Reads the table of pods. Each is a job in the queue named after its QoS class, and runs as long as in the trace.
 ///
 /// # Errors
-/// Where it is no such table.
+/// If it is not such a table.
 pub fn pods(text: &str) -> anyhow::Result<Vec<Job>> {
     rows(text, b',', |columns, row| {
         let text = |name: &str| Ok::<_, anyhow::Error>(cell(row, Some(columns.one(&[name])?)));
