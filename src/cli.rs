@@ -180,8 +180,8 @@ fn called(program: Option<OsString>) -> &'static str {
     if plugin { "kubectl unikai" } else { "unikai" }
 }
 
-/// Disables huge pages for this process. Where the host has none free, the first access to one blocks a thread for milliseconds, longer than a cycle
-/// takes; and small pages were not slower with 24,000 pods. If the kernel refuses, only that is lost.
+/// Disables transparent huge pages for this process. If the host has none free, the first access to one blocks a thread for milliseconds, longer than a
+/// cycle; small pages were not slower with 24,000 pods. An error of the kernel is ignored.
 pub fn use_small_pages() {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_thp_disable(true);

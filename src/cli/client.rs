@@ -1,5 +1,5 @@
-//! The way to the API of an operator that runs: to an address, or through the API server of a kubeconfig. The caller's token goes along, since
-//! what is shown is what its own rights let it see.
+//! A client of a running operator's HTTP API: at an address, or through the API server of a kubeconfig. Requests carry the caller's token, since
+//! the operator answers by the caller's rights.
 
 mod credentials;
 mod flags;
@@ -18,11 +18,11 @@ use crate::api::views::Problem;
 use credentials::Credentials;
 pub use flags::{Kubeconfig, Subject, Token, Where};
 
-/// How long an answer may take, and be.
+/// Limits on the time and the size of a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 const ANSWER_MAX: usize = 256 << 20;
 
-/// How to reach the operator, and as whom.
+/// How to reach the operator, and with which credentials.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Connection {
@@ -45,7 +45,7 @@ pub struct Connection {
     service_account: Option<String>,
 }
 
-/// The API server of a kubeconfig, as whoever the kubeconfig says.
+/// The API server of a kubeconfig, with the kubeconfig's credentials.
 #[derive(Clone)]
 pub struct Cluster {
     /// A client of it.
@@ -55,10 +55,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Finds it. Nothing is asked yet.
+    /// Reads the kubeconfig. Sends no request.
     ///
     /// # Errors
-    /// When there is no kubeconfig, or none that can be used.
+    /// When there is no kubeconfig, or it is invalid.
     pub async fn open(kubeconfig: &Kubeconfig) -> anyhow::Result<Self> {
         let (config, _) = credentials::read(kubeconfig).await?;
         Self::of(config.context("there is no kubeconfig; name one with --kubeconfig")?)
@@ -71,7 +71,7 @@ impl Cluster {
     }
 }
 
-/// A way to an operator.
+/// A client of an operator's HTTP API.
 pub struct Client {
     way: Way,
     token: String,
@@ -82,12 +82,12 @@ pub struct Client {
 enum Way {
     /// Plain HTTP to an address.
     Direct(String),
-    /// Through the API server: a client of it, and the path of the operator's service.
+    /// Through the API server's proxy: its client, and the path of the operator's Service.
     Proxied(kube::Client, String),
 }
 
 impl Client {
-    /// To an address, with a token: as `unikai demo` goes to its own operator.
+    /// For an address, with a token: `unikai demo` uses it for its own operator.
     #[cfg(feature = "devcluster")]
     #[must_use]
     pub fn direct(url: String, token: String) -> Self {
@@ -98,10 +98,10 @@ impl Client {
         }
     }
 
-    /// Finds the way. Nothing is asked yet but, where a token has to be made, the API server.
+    /// Finds address and credentials. Sends no request, except to the API server if a token must be created.
     ///
     /// # Errors
-    /// When there is no way, or no token.
+    /// When the operator's address or a token cannot be found.
     pub async fn open(connection: &Connection) -> anyhow::Result<Self> {
         let Credentials { config, address, token } = credentials::find(connection).await?;
         let cluster = config.map(Cluster::of).transpose()?;
@@ -117,7 +117,7 @@ impl Client {
         Ok(Self { way, token, cluster })
     }
 
-    /// The namespace of whoever asks.
+    /// The caller's namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         let cluster = self.cluster.as_ref();
@@ -133,7 +133,7 @@ impl Client {
         self.cluster.as_ref().context(missing)
     }
 
-    /// An answer of the API.
+    /// Sends a GET request.
     ///
     /// # Errors
     /// When the operator cannot be reached or refuses.
@@ -141,7 +141,7 @@ impl Client {
         self.ask(Method::GET, path, Vec::new()).await
     }
 
-    /// The answer to something that is sent.
+    /// Sends a POST request.
     ///
     /// # Errors
     /// When the operator cannot be reached or refuses.
@@ -222,7 +222,7 @@ fn plain(url: &str) -> anyhow::Result<String> {
     Ok(url.trim_end_matches('/').to_owned())
 }
 
-/// What an API server says, or whoever is in between.
+/// The message in the response of an API server, or of a proxy before it.
 fn refusal(text: &str) -> String {
     let status: Option<serde_json::Value> = serde_json::from_str(text).ok();
     let message = status.as_ref().and_then(|status| status["message"].as_str());

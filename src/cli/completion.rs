@@ -21,7 +21,7 @@ Examples:
   unikai completion zsh > ~/.zfunc/_unikai
   unikai completion fish > ~/.config/fish/completions/unikai.fish";
 
-/// Prints it for the command line `command`.
+/// Prints the script for the command line `command`.
 ///
 /// # Errors
 /// When standard output is gone.

@@ -1,4 +1,4 @@
-//! `unikai demo`: a short story about two teams that share a cluster on this machine, told step by step.
+//! `unikai demo`: a demonstration, step by step, of two teams that share a cluster on this machine.
 
 mod picture;
 mod screen;
@@ -22,17 +22,17 @@ use crate::operator::settings::Settings;
 /// How long a step may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often the cluster is looked at.
+/// Interval of reading the cluster's state.
 const REFRESH: Duration = Duration::from_millis(200);
 
 /// Arguments of `unikai demo`.
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
-/// Tells the story to its end.
+/// Runs all steps.
 ///
 /// # Errors
-/// When the cluster does not start, or a step does not come to its end in time.
+/// When the cluster does not start, or a step does not end in time.
 pub async fn run(_args: Args) -> anyhow::Result<ExitCode> {
     say!("Starting a cluster on this machine, with the operator in it …");
     let mut settings = Settings::embedded();
@@ -70,7 +70,7 @@ async fn tell(client: &kube::Client, operator: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Draws the cluster until the step has come to its end; the picture of that moment.
+/// Draws the cluster until the step has ended; returns its last state.
 async fn follow(operator: &Client, step: &Step, screen: &mut Screen) -> anyhow::Result<Picture> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -121,10 +121,10 @@ impl NodeArgs {
     }
 }
 
-/// The example of the source tree, which not everybody who has the binary has.
+/// The example of the source tree, which exists only where the sources are.
 const QUICK_START: &str = "docs/quickstart.yaml";
 
-/// A pod of ours without a file.
+/// A command that creates a pod of ours without a file.
 const SCHEDULED_RUN: &str = r#"kubectl run hello --image=busybox --overrides='{"spec":{"schedulerName":"kai-scheduler"}}' -- sleep 600
   kubectl get pods -o wide -w"#;
 
@@ -168,7 +168,7 @@ async fn run_cluster(args: &Args, end: &CancellationToken) -> anyhow::Result<()>
     outcome.and(stopped)
 }
 
-/// Gives nodes to somebody else's API server.
+/// Simulates nodes for another API server.
 async fn lend_nodes(args: &Args, kubeconfig: &Path, end: &CancellationToken) -> anyhow::Result<()> {
     let about = || format!("--kubeconfig {}", kubeconfig.display());
     let file = Kubeconfig::read_from(kubeconfig).with_context(about)?;
@@ -208,7 +208,7 @@ async fn take_nodes_away(world: WorldHandle) -> anyhow::Result<()> {
     removed.context("the simulated nodes could not all be taken away")
 }
 
-/// Says what there is and what to type next.
+/// Prints what was started and which commands come next.
 fn greet(args: &Args, kubeconfig: &Path, operator: Option<&str>) -> anyhow::Result<()> {
     let (with, mut next) = match operator {
         None => (
@@ -238,7 +238,7 @@ fn greet(args: &Args, kubeconfig: &Path, operator: Option<&str>) -> anyhow::Resu
     Ok(out.flush()?)
 }
 
-/// How this program is run in a terminal: by its name, if the search path leads to it.
+/// The command that runs this program: its name, if it is in the search path.
 fn this_program(search_path: Option<OsString>) -> String {
     let Ok(own) = std::env::current_exe() else {
         return "unikai".to_owned();
@@ -251,7 +251,7 @@ fn this_program(search_path: Option<OsString>) -> String {
     }
 }
 
-/// A kubeconfig file, which only its owner can read and which goes with this value.
+/// A kubeconfig file that only its owner can read. It is deleted when this value is dropped.
 struct KubeconfigFile {
     path: PathBuf,
 }
@@ -261,13 +261,13 @@ impl KubeconfigFile {
         let path = match folder {
             Some(folder) => {
                 fs::create_dir_all(folder).with_context(|| format!("--kubeconfig-out {}", folder.display()))?;
-                // Paths are pasted into other terminals.
+                // An absolute path, since it is printed to be used in other terminals.
                 folder.canonicalize()?.join("unikai-dev.kubeconfig")
             }
             None => std::env::temp_dir().join(format!("unikai-dev-{}.kubeconfig", std::process::id())),
         };
         let about = || path.display().to_string();
-        // A file from an earlier run, or anybody else's link, is not written through.
+        // An existing file is replaced, so that nothing is written through another user's link.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).with_context(about),
             _ => {}

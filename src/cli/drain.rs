@@ -1,4 +1,4 @@
-//! `unikai drain`: nothing is started in a queue and those below it any more, and if wanted, what runs there is evicted.
+//! `unikai drain`: holds a queue and those below it, so that nothing is started there any more, and evicts what runs there if requested.
 
 use std::process::ExitCode;
 
@@ -88,7 +88,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Evicts what runs in the queue and below it, until nothing does any more.
+/// Evicts the pods of the queue and the queues below it, until none is left.
 async fn evict_all(client: &Client, queue: &str, how: evict::Evictions) -> anyhow::Result<()> {
     let (deadline, mut trouble) = (Instant::now() + how.timeout, None);
     loop {

@@ -1,4 +1,4 @@
-//! Evictions that somebody asks for: by the eviction API with the rights of whoever asks, so that disruption budgets hold, and until the pods are gone.
+//! Evictions on request: by the eviction API and with the caller's rights, so that disruption budgets are respected, until the pods are gone.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use super::client::{Client, Cluster};
 use super::output::say;
 use crate::api::views::{PodState, WorkloadDetails};
 
-/// Between two looks at what changes.
+/// Interval of polling.
 pub const LOOK: Duration = Duration::from_millis(500);
-/// Before an eviction that a budget does not allow is tried again.
+/// Delay before an eviction that a budget refused is retried.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Evictions under way at a time.
+/// Concurrent evictions.
 const AT_ONCE: usize = 8;
 
 /// How pods are evicted.
@@ -37,7 +37,7 @@ fn patience(text: &str) -> Result<Duration, String> {
     Duration::try_from(parsed).map_err(|_| "below nothing".to_owned())
 }
 
-/// What of a workload has a place, as its operator sees it.
+/// A workload and its pods that hold resources on a node, as the operator reports them.
 ///
 /// # Errors
 /// When the operator cannot be reached or refuses.
@@ -54,7 +54,7 @@ pub async fn placed(client: &Client, namespace: &str, name: &str) -> anyhow::Res
     Ok((details, pods))
 }
 
-/// The pods of these names that are there.
+/// The pods of these names that exist.
 ///
 /// # Errors
 /// When the API server cannot be reached or refuses.
@@ -65,10 +65,10 @@ pub async fn read(cluster: &Cluster, namespace: &str, names: &[String]) -> anyho
     Ok(read.into_iter().flatten().collect())
 }
 
-/// Refuses those that nobody makes again, unless they may be lost.
+/// Refuses pods without a controller, which nothing creates again, unless `force` is set.
 ///
 /// # Errors
-/// When there are such.
+/// When there are such pods.
 pub fn refuse_lone(pods: &[Pod], force: bool) -> anyhow::Result<()> {
     let controlled = |pod: &&Pod| {
         let owners = pod.metadata.owner_references.iter().flatten();
@@ -92,7 +92,7 @@ fn named(pod: &Pod) -> String {
 /// Evicts pods, and waits until they are gone.
 ///
 /// # Errors
-/// When the API server refuses, or some are there at the deadline.
+/// When the API server refuses, or some still exist at the deadline.
 pub async fn evict(cluster: &Cluster, pods: &[Pod], deadline: Instant) -> anyhow::Result<()> {
     let evictions = pods.iter().map(|pod| evict_one(cluster, pod, deadline));
     futures::stream::iter(evictions)

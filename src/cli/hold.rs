@@ -1,4 +1,4 @@
-//! `unikai hold`: has pod groups wait, whatever fits, until `unikai release`. Both change one annotation, with the rights of whoever asks.
+//! `unikai hold`: pod groups wait, even if they fit, until `unikai release`. Both change one annotation, with the caller's rights.
 
 use std::fmt::Debug;
 use std::process::ExitCode;
@@ -61,7 +61,7 @@ pub enum Kind {
     Podgroup,
 }
 
-/// A reason that holds.
+/// Parses the reason for a hold.
 pub(super) fn reason(text: &str) -> Result<String, String> {
     let hold = Hold::parse(text).ok_or("says nothing; give a reason")?;
     Ok(hold.reason.unwrap_or_else(|| "true".to_owned()))

@@ -54,7 +54,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     })?;
     if let (Output::Table, Some(first)) = (args.output, list.workloads.iter().find(|workload| waits(workload))) {
         let Workload { namespace, name, .. } = first;
-        // Beside the table, for scripts.
+        // On standard error, so that scripts get the table only.
         eprintln!("\nMore about the first that waits: unikai explain podgroup {name} -n {namespace}");
     }
     Ok(ExitCode::SUCCESS)

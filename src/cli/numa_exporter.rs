@@ -49,7 +49,7 @@ pub struct Args {
     context: Option<String>,
 }
 
-/// A duration as Go writes it.
+/// Parses a duration in Go's format.
 fn span(text: &str) -> Result<Duration, String> {
     let span = duration::parse_go(text).map_err(|error| error.to_string())?;
     Duration::try_from(span).map_err(|_| "must not be negative".to_owned())

@@ -1,7 +1,7 @@
-//! `unikai page`: the page in a browser of this machine, with the rights of whoever types the command.
+//! `unikai page`: the page in a browser of this machine, with the rights of the user who runs the command.
 //!
-//! It serves the page itself, and passes what that asks on to the operator with the caller's token, which the browser never gets. Who may ask is who has the link:
-//! it carries a word that was made for this run. Other users of the machine do not have it, and web sites that have a browser ask here do not either.
+//! It serves the page itself, and forwards the page's requests to the operator with the caller's token, which the browser never gets. Requests must have a secret
+//! that is created for this run and is in the printed link. So other users of the machine, and other web sites in the browser, cannot send requests.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -44,9 +44,9 @@ Examples:
 
 Ends at SIGINT (Ctrl-C) or SIGTERM.";
 
-/// Bytes of a question: those of manifests.
+/// Limit on the body of a request: manifests.
 const BODY_MAX: usize = 8 << 20;
-/// What of a request is passed on, and what of its answer.
+/// The headers of requests that are forwarded, and those of responses.
 const ASKED: [header::HeaderName; 3] = [header::ACCEPT_ENCODING, header::CONTENT_TYPE, header::IF_NONE_MATCH];
 const ANSWERED: [header::HeaderName; 7] = [
     header::CACHE_CONTROL,
@@ -57,30 +57,30 @@ const ANSWERED: [header::HeaderName; 7] = [
     header::VARY,
     header::X_CONTENT_TYPE_OPTIONS,
 ];
-/// How long the operator may take to answer.
+/// Timeout of the operator's response.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// After so long a token is looked for again: those that are made for the page last twice as long.
+/// Interval of renewing the token: those that are requested for the page last twice as long.
 const RENEWED: Duration = Duration::from_secs(300);
 
-/// Passes requests on.
+/// Forwards requests.
 struct Passage {
-    /// By what the way is found.
+    /// How to reach the operator.
     connection: Connection,
-    /// The way to the operator.
+    /// The client of the operator.
     client: Mutex<Arc<Client>>,
-    /// What the link carries.
+    /// The secret in the link.
     word: String,
-    /// Where the browser must believe to be: another name would be one that somebody made lead here.
+    /// The allowed values of the header `Host`: another one would be a foreign name that resolves to this address (DNS rebinding).
     hosts: [String; 2],
 }
 
 /// Runs until a signal.
 ///
 /// # Errors
-/// When the way to the operator cannot be found, or the port is taken.
+/// When the operator cannot be reached, or the port is taken.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = Client::open(&args.connection).await?;
-    // So that what is wrong is said here, and not in the browser.
+    // So that an error is printed here and not only in the browser.
     client.get::<serde_json::Value>("/workloads?limit=1").await?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
     let listener = TcpListener::bind(address)
@@ -118,7 +118,7 @@ fn router(passage: Arc<Passage>) -> Router {
         .merge(page::router())
 }
 
-/// Passes a request on, if it comes from the page of this run.
+/// Forwards a request, if it comes from the page of this run.
 async fn pass(
     State(passage): State<Arc<Passage>>,
     method: Method,
@@ -151,7 +151,7 @@ impl Passage {
         if !self.hosts.iter().any(|host| host == text("host")) {
             return Err("this is served to 127.0.0.1 and localhost only");
         }
-        // Digests, so that the time it takes tells nothing of the word.
+        // Digests are compared, so that the time of the comparison reveals nothing about the secret.
         if Sha256::digest(text(named::TOKEN)) != Sha256::digest(&self.word) {
             return Err("use the link that `unikai page` prints");
         }
@@ -174,7 +174,7 @@ impl Passage {
         answer.with_context(|| format!("no answer in {} s", PATIENCE.as_secs()))?
     }
 
-    /// Tokens end; whoever gives them gives others.
+    /// Gets a new token, since tokens expire.
     async fn renew(&self) -> anyhow::Result<()> {
         let client = Arc::new(Client::open(&self.connection).await?);
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
@@ -182,7 +182,7 @@ impl Passage {
     }
 }
 
-/// Those of the headers.
+/// The headers with these names.
 fn only(headers: &HeaderMap, names: &[header::HeaderName]) -> HeaderMap {
     let named = |name: &header::HeaderName| Some((name.clone(), headers.get(name)?.clone()));
     names.iter().filter_map(named).collect()

@@ -1,17 +1,17 @@
-//! How far long work is: a line on standard error, drawn over itself, where that is a terminal.
+//! The progress of long work: a line on standard error that is redrawn, if that is a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use super::show::bar;
 
-/// Between two drawings.
+/// Minimum interval of redrawing.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// To the beginning of the line, which goes.
+/// Escape sequence: moves to the beginning of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";
 
-/// See the module. The line goes with this value.
+/// See the module. The line is removed when this value is dropped.
 pub struct ProgressLine {
     what: &'static str,
     is_terminal: bool,
@@ -19,7 +19,7 @@ pub struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// About the parts of some work, such as `jobs have ended`.
+    /// `what`: the counted parts of the work, such as `jobs have ended`.
     #[must_use]
     pub fn new(what: &'static str) -> Self {
         Self {
@@ -29,7 +29,7 @@ impl ProgressLine {
         }
     }
 
-    /// The same for work that prints as it goes on: only where that is printed elsewhere, so that the two do not mix.
+    /// The same for work that prints results meanwhile: nothing is shown if standard output is a terminal, too.
     #[must_use]
     pub fn beside_output(what: &'static str) -> Self {
         let mut line = Self::new(what);
@@ -37,12 +37,12 @@ impl ProgressLine {
         line
     }
 
-    /// So many parts are done, of so many.
+    /// Shows that `done` parts of `of` are done.
     pub fn show(&mut self, done: usize, of: usize) {
         let is_fresh = self.drawn.is_some_and(|drawn| drawn.elapsed() < INTERVAL);
         if self.is_terminal && !is_fresh {
             self.drawn = Some(Instant::now());
-            // Where it cannot be shown, the work goes on.
+            // Errors are ignored: the work does not depend on the display.
             let _ = write!(std::io::stderr(), "{CLEAR}{}", words(self.what, done, of));
         }
     }

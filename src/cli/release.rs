@@ -25,7 +25,7 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let cluster = Cluster::open(&args.groups.kubeconfig).await?;
     let (api, namespace) = args.groups.api(&cluster);
-    // Only for a hint, which whoever may not list queues goes without.
+    // Only for a hint, which is left out without the right to list queues.
     let queues: Api<Queue> = Api::all(cluster.api.clone());
     let mut access = QueueAccess::default();
     for queue in queues

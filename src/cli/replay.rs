@@ -18,7 +18,7 @@ use crate::mirror::claims::allocation::GivenAllocations;
 use crate::scheduler_core::SchedulerCore;
 use crate::snapshot::{self, Snapshot};
 
-/// Objects that are taken in between two looks at how far it is.
+/// Objects applied between two updates of the progress line.
 const PART: usize = 20_000;
 
 /// Arguments of `unikai replay`.

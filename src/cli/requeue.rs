@@ -1,6 +1,6 @@
-//! `unikai requeue`: has the pods of a pod group that runs evicted, and the pod group decided about anew, in its place in the line as of then.
+//! `unikai requeue`: evicts the pods of a running pod group, so that it is scheduled again, at its then current position in the queue.
 //!
-//! The pod group is held meanwhile: else the first new pod would join those of its gang that still run.
+//! The pod group is held meanwhile. Otherwise its first new pod would join those of its gang that still run.
 
 use std::process::ExitCode;
 
@@ -65,7 +65,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         evicted = evict_all(&client, &namespace, name, deadline) => evicted,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
-    // A pod group of a single pod may have gone with it.
+    // The pod group of a single pod may have been deleted with it.
     let released = set(&api, name, None).await;
     released.with_context(|| format!("still held: unikai release podgroup {name} -n {namespace}"))?;
     evicted?;
@@ -73,12 +73,12 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Evicts all pods that have a place, once the scheduler knows of the hold.
+/// Evicts all pods that hold resources on a node, once the scheduler has read the hold.
 async fn evict_all(client: &Client, namespace: &str, name: &str, deadline: Instant) -> anyhow::Result<()> {
     loop {
         let (details, pods) = match placed(client, namespace, name).await {
             Ok(found) => found,
-            // It went with its pods.
+            // The pod group was deleted with its pods.
             Err(_) if is_gone(client, namespace, name).await? => return Ok(()),
             Err(error) => return Err(error),
         };

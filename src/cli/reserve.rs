@@ -69,8 +69,8 @@ async fn report(pods: &Api<Pod>, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What to write for a GPU that was found. After a restart it may be another one: the annotation stays, as it is what the users of the GPU were
-/// given, and the process ends with a message from which the operator sees that they have lost it.
+/// What to write for the found GPU. After a restart it may be another one: the annotation stays, as the users of the GPU got the one that it
+/// names, and the process ends with a message by which the operator recognises that they have lost it.
 fn to_write(found: anyhow::Result<String>, says: Option<&String>) -> anyhow::Result<Option<String>> {
     match (found, says) {
         (Ok(device), Some(says)) if device == *says => {

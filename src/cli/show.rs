@@ -51,7 +51,7 @@ pub struct Look {
     pub terminal: bool,
     /// More columns.
     pub wide: bool,
-    /// When ages are counted from.
+    /// The time for computing ages.
     pub now: Timestamp,
 }
 
@@ -69,7 +69,7 @@ pub enum Colour {
 }
 
 impl Look {
-    /// On standard output.
+    /// The style for standard output.
     #[must_use]
     pub fn of(output: Output) -> Self {
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

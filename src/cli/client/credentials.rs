@@ -16,13 +16,13 @@ const VIEWER: &str = "unikai-viewer";
 /// Lifetime of a requested token in seconds: the shortest that the API server grants.
 const LASTS: i64 = 600;
 
-/// What was found.
+/// The credentials.
 pub struct Credentials {
     /// How to connect to the API server, if there is one.
     pub config: Option<kube::Config>,
     /// The operator's address, if the kubeconfig names it.
     pub address: Option<String>,
-    /// The token to show.
+    /// The token for requests to the operator.
     pub token: String,
 }
 
@@ -57,7 +57,7 @@ pub async fn read(flags: &flags::Kubeconfig) -> anyhow::Result<(Option<kube::Con
     Ok((kube::Config::incluster().ok().map(bounded), None))
 }
 
-/// With a time for each request. The library would try again for more than a minute, and say nothing of what the API server answers.
+/// The configuration with a timeout for each request. The library would retry for more than a minute, without reporting the API server's responses.
 fn bounded(mut config: kube::Config) -> kube::Config {
     config.connect_timeout = Some(PATIENCE / 2);
     config.read_timeout = Some(PATIENCE);

@@ -39,7 +39,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// The token that is named.
+    /// The token of the flags, if one is given.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -89,7 +89,7 @@ impl Where {
         Some(self.one(client))
     }
 
-    /// The namespace of something that is in one.
+    /// The namespace of a single object.
     #[must_use]
     pub fn one(&self, client: &Client) -> String {
         self.namespace.clone().unwrap_or_else(|| client.namespace().to_owned())

@@ -7,10 +7,10 @@ use crate::cli::client::Client;
 use crate::cli::show::{Look, number, table};
 use crate::cli::{nodes, queues};
 
-/// The namespace of the story's workloads.
+/// The namespace of the demo's workloads.
 const NAMESPACE: &str = "demo";
 
-/// What is less is the same.
+/// Smaller differences are ignored.
 const ROUNDING: f64 = 1e-3;
 
 /// See the module.
@@ -21,7 +21,7 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// The cluster as it is; `None` if the answers are not of one moment.
+    /// The cluster's current state; `None` if the responses are from different moments.
     ///
     /// # Errors
     /// When the operator does not answer.
@@ -47,7 +47,7 @@ impl Picture {
         self.queues.iter().find(|queue| queue.name == name)
     }
 
-    /// Whether a queue holds so many GPUs, no pod is on its way, and nodes say the same as queues.
+    /// Whether a queue holds so many GPUs, no pod is pending or terminating, and the figures of nodes and queues agree.
     pub fn holds(&self, queue: &str, gpus: f64) -> bool {
         let leaves = self.queues.iter().filter(|queue| queue.depth > 0);
         let held: f64 = leaves.map(|queue| queue.allocated.gpu).sum();
@@ -63,7 +63,7 @@ impl Picture {
             && found.is_some_and(|queue| (queue.allocated.gpu - gpus).abs() < ROUNDING)
     }
 
-    /// Whether it is said of a workload why pods of it wait, with what its queue holds now.
+    /// Whether there is a verdict on a workload that has the current figures of its queue.
     pub fn explains(&self, workload: &str) -> bool {
         let mut named = self.workloads.iter().filter(|known| short(&known.name) == workload);
         named.any(|workload| {
@@ -80,7 +80,7 @@ impl Picture {
             .collect()
     }
 
-    /// As text.
+    /// The state as text.
     pub fn text(&self, look: &Look) -> String {
         let mut text = queues::words(&self.queues, look) + "\n" + &nodes::words(&self.nodes, look);
         if !self.workloads.is_empty() {

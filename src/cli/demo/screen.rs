@@ -1,4 +1,4 @@
-//! Where pictures are shown: drawn over one another on a terminal, elsewhere only the last of each step.
+//! The output: on a terminal each state replaces the last one, elsewhere only the last state of each step is printed.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::picture::Picture;
 use crate::cli::show::{Look, Output, print};
 
-/// How long the last picture of a step stands before the next step, on a terminal.
+/// How long the last state of a step stays on a terminal before the next step.
 const TIME_TO_READ: Duration = Duration::from_secs(2);
 
-/// Lines are cut at the edge of the terminal, so that a picture has as many as it seems; and as before.
+/// Escape sequences: cut lines at the edge of the terminal, so that the number of lines is known; and wrap them again.
 const CUT: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 const REST_OF_SCREEN: &str = "\x1b[J";
@@ -17,7 +17,7 @@ const REST_OF_SCREEN: &str = "\x1b[J";
 /// See the module.
 #[derive(Default)]
 pub(super) struct Screen {
-    /// Lines of the picture that stands.
+    /// Lines of the state that is shown.
     lines: usize,
 }
 
@@ -45,7 +45,7 @@ impl Screen {
     }
 }
 
-/// What draws a text over the picture of so many lines above the cursor.
+/// The output that replaces the `lines` lines above the cursor by a text.
 fn over(lines: usize, text: &str) -> String {
     let up = if lines > 0 {
         format!("\x1b[{lines}A")

@@ -8,7 +8,7 @@ pub(super) struct Step {
     pub sentence: &'static str,
     /// The objects that are created for it.
     pub manifests: &'static str,
-    /// Whether it has come to its end.
+    /// Whether it has ended.
     pub done: fn(&Picture) -> bool,
 }
 

@@ -111,10 +111,10 @@ impl LocalCluster {
         }
     }
 
-    /// Ends the operator in good order, then the rest.
+    /// Shuts the operator down gracefully, then stops the rest.
     ///
     /// # Errors
-    /// What did not end well.
+    /// What failed at the end.
     pub async fn stop(self) -> anyhow::Result<()> {
         let ended = match self.operator {
             Some(operator) => operator.stop().await,
@@ -152,14 +152,14 @@ impl EmbeddedOperator {
     async fn stop(self) -> anyhow::Result<()> {
         self.shutdown.cancel();
         if self.ended.is_finished() {
-            // Why it ended has been told.
+            // The reason was reported already.
             return Ok(());
         }
         self.ended.await.context("the operator")?
     }
 }
 
-/// The kubeconfig, with where the operator serves HTTP, for the commands that ask it.
+/// The kubeconfig with the operator's HTTP address, for the commands that use its API.
 fn with_operator(kubeconfig: &str, url: &str) -> Option<String> {
     let mut config: Value = serde_yaml_ng::from_str(kubeconfig).ok()?;
     let extension = json!([{"name": object::KUBECONFIG_EXTENSION, "extension": {"url": url}}]);

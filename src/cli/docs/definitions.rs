@@ -106,7 +106,7 @@ fn kind(field: &JSONSchemaProps) -> String {
     }
 }
 
-/// What a value must be like, behind its meaning.
+/// The constraints on a value, for the end of its description.
 fn bounds(field: &JSONSchemaProps, required: bool) -> String {
     let mut all = Vec::new();
     if required {

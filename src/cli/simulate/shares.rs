@@ -85,9 +85,9 @@ impl Default for Share {
 struct Resource {
     share: fn(&Queue) -> &Share,
     amount: fn(&mut Amounts) -> &mut f64,
-    /// Parts in which one is counted.
+    /// How many integer units of the division one unit of the input has.
     parts: f64,
-    /// Parts that are not split further over quota.
+    /// The smallest amount, in units of the division, that is given beyond quotas.
     unit: i64,
 }
 
