@@ -1,6 +1,6 @@
 //! An in-memory Kubernetes API server over HTTPS, for the demo, the simulator and the tests. kube-rs clients and kubectl work
-//! against it unmodified. Knows nothing of `world`: no controller runs in here, so deletions leave dependents to a garbage
-//! collector, and namespaces their content to a namespace controller, as with any bare API server.
+//! against it unmodified. Independent of `world`: no controller runs in here, so the dependents of deleted objects and the content of
+//! terminating namespaces stay until a garbage collector and a namespace controller delete them, as with any API server without controllers.
 //!
 //! Absent: server-side apply (415), protobuf responses (JSON instead), logs, exec and port-forward (501), quotas, authorization (all users may
 //! do everything, except users for whom a test enforces RBAC), conversion webhooks, and every kind that is not in `registry/builtin.rs` (404).
@@ -203,10 +203,10 @@ impl RunningServer {
         self.cluster.map_service(namespace, name, port, address);
     }
 
-    /// Shows webhooks this client certificate, with its key; both PEM.
+    /// Sets the client certificate for calls of webhooks, and its key; both PEM.
     ///
     /// # Errors
-    /// When they make no identity.
+    /// When they are not a valid certificate and key.
     pub fn identify_to_webhooks(&self, certificate: &str, key: &str) -> anyhow::Result<()> {
         Ok(self.cluster.webhooks.set_identity(certificate, key)?)
     }
@@ -246,12 +246,12 @@ impl Drop for RunningServer {
     }
 }
 
-/// The user as whom the server writes itself.
+/// The user of the server's own writes.
 fn system() -> Identity {
     Identity::user("system:apiserver", &["system:masters"])
 }
 
-/// Creates the objects of a new cluster, as the system whose client this is.
+/// Creates the objects of a new cluster, through a client of [`system`].
 async fn bootstrap(client: kube::Client) -> anyhow::Result<()> {
     use k8s_openapi::api::{
         core::v1::{Namespace, ServiceAccount},

@@ -1,10 +1,11 @@
 //! The simulated world: kubelets with GPUs, workload controllers, garbage collection. An ordinary API client.
 //!
-//! It gives any API server what a bare one lacks, and knows nothing of the one in `apiserver`: nodes whose kubelets run pods
-//! on a simulated clock, and, when asked, the workload controllers, the garbage collector, the namespace controller and
+//! It adds to any API server (it does not depend on the one in `apiserver`) nodes whose kubelets run pods
+//! on a simulated clock and, if requested, the workload controllers, the garbage collector, the namespace controller and
 //! a default scheduler. Everything is driven by one watch per kind; nothing happens, and nothing is written, while nothing changes.
 //!
-//! Absent: container images, networks, what is on volumes (ConfigMaps must exist, claims get a volume object), probes, DaemonSets, CronJobs, and the events of a healthy life.
+//! Absent: container images, networks, the content of volumes (ConfigMaps must exist, claims get a volume object), probes, DaemonSets, CronJobs, and the
+//! Events of normal operation.
 
 mod claims;
 pub mod clock;
@@ -308,7 +309,7 @@ impl WorldHandle {
         self.shared.registered()
     }
 
-    /// How many pods kubelets have refused because their node had no room for them or did not match.
+    /// How many pods kubelets have refused because their node lacked resources or did not match.
     pub fn refused_pods(&self) -> u64 {
         self.kubelets.as_ref().map_or(0, |kubelets| kubelets.refusals().0)
     }

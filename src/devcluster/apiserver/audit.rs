@@ -68,7 +68,7 @@ impl Audit {
         self.lock().counts.clone()
     }
 
-    /// Forgets all writes.
+    /// Clears the log.
     pub fn clear(&self) {
         *self.lock() = Inner::default();
     }

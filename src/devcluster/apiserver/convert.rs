@@ -38,7 +38,7 @@ pub(crate) fn served<'a>(resource: &Resource, stored: &'a Value) -> Cow<'a, Valu
     }
 }
 
-/// The object as it is kept.
+/// The object in its stored form.
 pub(crate) fn stored(resource: &Resource, mut served: Value) -> Value {
     match resource.stored {
         Stored::AsServed | Stored::Never => {}

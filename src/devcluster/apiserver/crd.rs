@@ -170,7 +170,7 @@ impl Crd {
             .unwrap_or(&no_versions);
         let mut compiled = Vec::with_capacity(versions.len());
         for (index, version) in versions.iter().enumerate() {
-            // What all versions share, the API server keeps, and reports, outside of them.
+            // The API server stores fields that are equal in all versions outside of them, and reports errors there.
             let shared = |field: &str| versions.iter().all(|other| other.get(field) == version.get(field));
             let at = |field: &str, hoisted: &str, own: &str| {
                 if shared(field) {

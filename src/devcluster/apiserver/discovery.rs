@@ -10,7 +10,7 @@ use super::{
     request::Verb,
 };
 
-/// `/version`: what clients take this server for.
+/// `/version`: the version of Kubernetes that this server reports.
 pub(crate) fn version() -> Value {
     json!({
         "major": "1",

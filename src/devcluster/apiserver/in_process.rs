@@ -97,7 +97,7 @@ impl InProcess {
         &self.cluster.audit
     }
 
-    /// Has all webhooks answered by a function, wherever their configuration says that they are.
+    /// Answers the calls of all webhooks by a function, whatever address they are configured with.
     pub fn answer_webhooks_by(&self, answerer: Answerer) {
         self.cluster.webhooks.answer_by(answerer);
     }

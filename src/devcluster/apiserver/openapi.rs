@@ -1,7 +1,7 @@
 //! OpenAPI documents: `/openapi/v3` (index and one document per group version) and `/openapi/v2`. Custom resources are
 //! described in full from their schemas; built-in kinds by their metadata and an open rest. For built-in kinds the
-//! documents name no strategic merge patch and v2 no group, version and kind: kubectl then computes its patches from the
-//! types that it was built with, which an open schema could not tell it.
+//! documents name no strategic merge patch and v2 no group, version and kind, so that kubectl computes its patches from the
+//! types that it was built with: the open schemas here do not have the merge keys of lists.
 
 #[cfg(test)]
 mod tests;
@@ -249,7 +249,7 @@ fn query_parameter(name: &str) -> Value {
     json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}})
 }
 
-/// A custom resource's own schema; v2 has no words for some of it, and clients of v2 would refuse what they do not know.
+/// A custom resource's own schema, for v2 without what v2 cannot express, as its clients refuse unknown keywords.
 fn custom_schema(source: &Value, dialect: Dialect) -> Value {
     let mut schema = source.clone();
     if dialect == Dialect::V2 {

@@ -1,6 +1,6 @@
 //! Request bodies in Kubernetes' protobuf encoding, read into JSON. kubectl's typed commands (`create namespace`, `auth can-i`, …)
-//! send nothing else, and take JSON for an answer. The kinds they send are in `protobuf/messages.txt`; any other kind or field is
-//! refused. Answers in protobuf are absent, but for the head of an OpenAPI document.
+//! send nothing else, and accept responses in JSON. The kinds they send are in `protobuf/messages.txt`; any other kind or field is
+//! refused. Responses in protobuf are absent, except the head of an OpenAPI document.
 
 use std::{collections::HashMap, sync::OnceLock};
 

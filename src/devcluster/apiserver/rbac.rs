@@ -125,7 +125,7 @@ impl Rbac {
         }
     }
 
-    /// Whether it may do it. Asking is no attempt: nothing is noted.
+    /// Whether it may do it, without a record: a review is not an attempt.
     pub(crate) fn would_admit(&self, store: &Store, identity: &Identity, action: &Action) -> bool {
         !self.lock().held.contains(&identity.user) || right(store, identity, action).is_some()
     }
@@ -135,7 +135,7 @@ impl Rbac {
     }
 }
 
-/// Everybody may ask what they may do, by the role `system:basic-user`.
+/// Whether it is a review of the caller's own rights, which every user may create by the role `system:basic-user`.
 fn is_about_oneself(action: &Action) -> bool {
     action.verb == "create" && action.group == "authorization.k8s.io" && action.resource.starts_with("selfsubject")
 }
@@ -193,7 +193,7 @@ fn binds(binding: &Value, identity: &Identity) -> bool {
     })
 }
 
-/// The rules of a role, and of those that it gathers by label.
+/// The rules of a role, and of those that it aggregates by label.
 fn rules(store: &Store, role: &Value) -> Vec<Value> {
     let own = |role: &Value| role["rules"].as_array().cloned().unwrap_or_default();
     let mut rules = own(role);

@@ -1,4 +1,4 @@
-//! Which resources are served: the built-in kinds in one table, and the kinds that CRDs define, which come and go.
+//! The served resources: the built-in kinds in one table, and the kinds of the CRDs that exist at the time.
 
 use std::{
     collections::BTreeMap,

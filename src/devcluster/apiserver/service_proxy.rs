@@ -17,13 +17,13 @@ use super::status::{ApiError, ApiResult, Subject};
 /// How long a Service may take to begin its answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is to be asked of which Service.
+/// A request to a Service.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     namespace: String,
-    /// As it stands in the URL, which is what rights are about.
+    /// The Service as written in the URL, which is the name that rights are checked for.
     service: String,
-    /// Path and query, as they came.
+    /// Path and query of the request.
     target: String,
 }
 
@@ -60,7 +60,7 @@ impl Asked {
     }
 }
 
-/// Passes a request on, without what tells who the caller is.
+/// Forwards a request without the headers that identify the caller.
 pub(crate) async fn forward(
     cluster: &Cluster,
     identity: &Identity,

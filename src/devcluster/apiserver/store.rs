@@ -1,5 +1,5 @@
-//! Objects and their history in memory: one revision counter, a table per resource, a ring of past events per table. Knows
-//! nothing of HTTP, kinds or validation. No lock is held across an await, and an object is serialised once per revision,
+//! Objects and their history in memory: one revision counter, a table per resource, a ring of past events per table. Independent
+//! of HTTP, kinds and validation. No lock is held across an await, and an object is serialised once per revision,
 //! by the first reader that needs it.
 
 use std::{

@@ -99,7 +99,7 @@ fn new_pod_status(pod: &mut Value) {
     }
 }
 
-/// Addresses come from the uid: nothing routes to them here, they are only shown.
+/// Sets an address made from the uid. It is only shown: nothing routes to it here.
 fn give_cluster_ip(service: &mut Value) {
     let uid = service["metadata"]["uid"]
         .as_str()
@@ -117,7 +117,7 @@ fn give_cluster_ip(service: &mut Value) {
     spec["clusterIPs"] = json!([spec["clusterIP"]]);
 }
 
-/// A Job and its pods carry its name and uid as labels; it finds its pods by them, unless it brings a selector of its own.
+/// Sets the labels with the Job's name and uid on its pods, and the selector by them, unless the Job has a selector of its own.
 fn own_pods_of_job(job: &mut Value) {
     let uid = job["metadata"]["uid"].clone();
     let name = job["metadata"]["name"].clone();
@@ -394,7 +394,7 @@ fn delete_objects_of(cluster: &Cluster, definition: &Value) {
     for object in table.list("").objects {
         let mut last = object.value.clone();
         let held = !finalizers(&last).is_empty();
-        // A concurrent write wins and its object is met again when its finalizers go.
+        // If another write came first, the object is handled again when its finalizers are removed.
         let _overtaken = if held {
             last["metadata"]["deletionTimestamp"] = json!(cluster.clock.stamp());
             last["metadata"]["deletionGracePeriodSeconds"] = json!(0);

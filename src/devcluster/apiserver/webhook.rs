@@ -59,21 +59,21 @@ impl Webhooks {
         self.caller.set_services(services);
     }
 
-    /// Has all webhooks answered in this process, wherever their configuration says that they are.
+    /// Answers the calls of all webhooks in this process, whatever address they are configured with.
     pub fn answer_by(&self, answerer: Answerer) {
         self.caller.answer_by(answerer);
     }
 
-    /// The client certificate that is shown to webhooks, and its key, as PEM. A real API server reads them from the file that
+    /// Sets the client certificate for calls of webhooks, and its key, as PEM. A real API server reads them from the file that
     /// `--admission-control-config-file` names.
     ///
     /// # Errors
-    /// When they make no identity.
+    /// When they are not a valid certificate and key.
     pub fn set_identity(&self, certificate: &str, key: &str) -> Result<(), serde_json::Error> {
         self.caller.set_identity(certificate, key)
     }
 
-    /// Takes the stored configurations (all `MutatingWebhookConfiguration` and `ValidatingWebhookConfiguration` objects).
+    /// Applies the stored configurations (all `MutatingWebhookConfiguration` and `ValidatingWebhookConfiguration` objects).
     /// Called after each change of any of them; connections of webhooks that stay the same are kept.
     pub fn configure(&self, mutating: &[Value], validating: &[Value]) {
         let configured = Configured {

@@ -201,7 +201,7 @@ async fn free(shared: &Shared, claims: &Informer<ResourceClaim>, key: Key) -> ku
     let mut stays = Vec::new();
     for consumer in consumers(&claim) {
         let known = shared.pods.get(&Key::new(&key.ns, &consumer.name));
-        // The view of the pods may be behind that of the claims: ask.
+        // The watch of pods may be behind that of claims, so the pod is read from the API server.
         let pod = match known.filter(|pod| pod.metadata.uid.as_deref() == Some(consumer.uid.as_str())) {
             Some(pod) => Some(Pod::clone(&pod)),
             None => pods.get_opt(&consumer.name).await?,

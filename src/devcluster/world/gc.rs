@@ -44,7 +44,7 @@ impl Collector {
         })
     }
 
-    /// Learns of the objects of one kind from its shared watch, which then need not be watched twice.
+    /// Gets the objects of one kind from its shared watch, so that the kind is not watched twice.
     pub fn listen<K>(self: &Arc<Self>, informer: &Informer<K>)
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,

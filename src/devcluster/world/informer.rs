@@ -178,7 +178,7 @@ where
             listing.insert(key.clone());
         }
         let known = store.objects.get(&key).map(|known| self::version(known.meta()));
-        // A write of ours that the watch has passed by was deleted since.
+        // The watch is past the version of our write and does not have the object: it was deleted since.
         let passed_by = !from_watch && known.is_none() && version <= store.newest;
         if from_watch {
             store.newest = store.newest.max(version);

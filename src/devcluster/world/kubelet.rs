@@ -167,7 +167,7 @@ impl KubeletRunner {
         self.client.request::<Pod>(request).await.map(drop)
     }
 
-    /// Changes the state and passes on what has to be written because of it.
+    /// Changes the state and queues the resulting writes.
     fn update(&self, change: impl FnOnce(&mut Kubelets)) {
         let (unwritten, timers_moved) = {
             let mut state = self.state();

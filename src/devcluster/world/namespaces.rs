@@ -59,7 +59,7 @@ async fn empty(shared: &Shared, collector: &Arc<Collector>, ns: &str) -> kube::R
         }
         return Ok(false);
     }
-    // The watches may be behind, and leave some kinds out: ask.
+    // The watches may be behind and do not have all kinds, so the API server is asked for the rest.
     let mut left = 0;
     for kind in collector.kinds().await.iter().filter(|kind| kind.namespaced) {
         let api: Api<DynamicObject> = Api::namespaced_with(shared.client.clone(), ns, &kind.resource);

@@ -1,4 +1,4 @@
-//! What an expression reads, and what in it cannot be right: undeclared names, fields that a schema lacks.
+//! Static analysis of an expression: which fields it reads, and errors such as undeclared names and fields that a schema lacks.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ const FUNCTIONS: &[&str] = &[
     "optional.ofNonZeroValue",
 ];
 
-/// What is known of an expression without running it.
+/// The result of the analysis of an expression.
 pub(super) struct Analysis {
     pub reads: BTreeMap<String, Reads>,
     pub errors: Vec<String>,
@@ -93,7 +93,7 @@ pub(super) struct Analysis {
     pub result: Option<JsonType>,
 }
 
-/// What is known of a subexpression.
+/// The result of the analysis of a subexpression.
 #[derive(Clone, Copy, Default)]
 struct Known<'a> {
     shape: Option<&'a dyn Shape>,
@@ -112,7 +112,7 @@ impl Known<'_> {
 struct Walk<'a> {
     /// Variables in scope, innermost last.
     scope: Vec<(String, Option<&'a dyn Shape>)>,
-    /// How many of `scope` are the caller's own.
+    /// How many of `scope` the caller has declared; the others are variables of macros.
     declared: usize,
     analysis: Analysis,
 }

@@ -1,6 +1,6 @@
-//! Fields whose names are no CEL identifiers.
+//! Names of fields that are not valid CEL identifiers.
 
-/// The words that CEL keeps for itself.
+/// CEL's reserved words.
 const RESERVED: [&str; 20] = [
     "true",
     "false",
@@ -24,7 +24,7 @@ const RESERVED: [&str; 20] = [
     "void",
 ];
 
-/// The name under which a rule reaches a field whose name is no CEL identifier.
+/// The escaped name of a field whose name is not a valid CEL identifier.
 pub(super) fn escape(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("__{name}__");

@@ -23,7 +23,7 @@ const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of low
 /// Where the parts of a version are reported.
 pub(super) struct VersionPaths {
     pub schema: String,
-    /// Where an absent schema is missed.
+    /// The path at which an absent schema is reported.
     pub missing_schema: String,
     pub scale: String,
     pub columns: String,

@@ -1,5 +1,5 @@
-//! Strategic merge patch: a merge patch that knows which lists of the built-in types are maps in disguise.
-//! The type information is a table of the list fields that merge; every other list is replaced.
+//! Strategic merge patch: a merge patch that merges some lists of the built-in types by the keys of their elements.
+//! A table has these lists with their keys; every other list is replaced.
 
 use serde_json::{Map, Value};
 
@@ -26,7 +26,7 @@ pub fn strategic(kind: &str, original: &Value, patch: &Value) -> Result<Value, P
 /// How a list field merges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListMerge {
-    /// Elements are objects that a field tells apart.
+    /// Elements are objects that are identified by this field.
     ByKey(&'static str),
     /// Elements are primitives; the list is a set.
     Set,

@@ -9,12 +9,12 @@ use crate::devcluster::apiserver::{
     status::{ApiError, ApiResult},
 };
 
-/// What lasts for less is refused, as real servers do.
+/// Shorter lifetimes are refused, as by real servers.
 const SHORTEST: i64 = 600;
-/// How long a token lasts if nothing else is asked for.
+/// The default lifetime of a token.
 const USUAL: i64 = 3600;
 
-/// Makes one.
+/// Creates a token.
 pub(super) fn create(call: &Call) -> ApiResult<Reply> {
     let mut request = call.json_body()?;
     call.find()?;

@@ -8,7 +8,7 @@ use super::errors::{ErrorKind, FieldError};
 use super::node::{Limits, ListType, Node};
 use super::{formats, rules, shape, validate};
 
-/// Where a schema stands; each place has its own demand on `type`.
+/// The position of a schema, which determines whether `type` is required, allowed or forbidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Root,

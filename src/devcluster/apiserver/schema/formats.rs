@@ -1,5 +1,5 @@
-//! The string formats that custom resources are checked for. Numeric formats (`int32`, …) and unknown ones say nothing
-//! about a value here, as in the API server.
+//! The string formats that values of custom resources are checked against. Numeric formats (`int32`, …) and unknown ones are not checked,
+//! as in the API server.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;

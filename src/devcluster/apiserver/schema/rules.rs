@@ -113,7 +113,7 @@ impl Rule {
             place = place.and_then(|place| place.properties.get(name).or(place.additional.as_deref()));
         }
         let rooted = path.is_empty() || path.starts_with('.');
-        // Paths with brackets are left to their author.
+        // Paths with brackets are not checked.
         if !path.contains('[') && (place.is_none() || !rooted) {
             errors.push(FieldError::invalid(
                 format!("{at}.fieldPath"),

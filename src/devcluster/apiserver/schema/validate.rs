@@ -7,7 +7,7 @@ use super::errors::{ErrorKind, FieldError};
 use super::node::{Limits, ListType, Node};
 use super::shape::child;
 
-/// Validates a whole object, or an embedded one: its `apiVersion`, `kind` and `metadata` are not the schema's business.
+/// Validates a whole object, or an embedded one, without `apiVersion`, `kind` and `metadata`, which the schema does not define.
 pub(super) fn object(node: &Node, object: &Value, path: &str, errors: &mut Vec<FieldError>) {
     value(node, object, path, errors);
 }

@@ -94,7 +94,7 @@ pub(in crate::devcluster::apiserver) fn one_of(
 fn review_versions(versions: &Value, at: &str, errors: &mut Vec<FieldError>) {
     match versions.as_array().map(Vec::as_slice).unwrap_or_default() {
         [] => errors.push(FieldError::required(at, "must specify one of v1, v1beta1")),
-        // Only v1 is spoken here.
+        // Only v1 is supported here.
         listed if !listed.contains(&json!("v1")) => {
             errors.push(FieldError::invalid(at, versions, "must include v1"));
         }

@@ -18,7 +18,7 @@ use crate::devcluster::world::informer::Informer;
 /// Group and plural name.
 type Name = (String, String);
 
-/// Kinds that change all the time and own nothing. Namespaces go in their own way.
+/// Kinds that change all the time and own nothing, and namespaces, which their controller deletes.
 const LEFT_OUT: [(&str, &str); 4] = [
     ("", "events"),
     ("events.k8s.io", "events"),

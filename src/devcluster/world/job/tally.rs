@@ -20,7 +20,7 @@ pub(super) struct Tallies(Mutex<HashMap<String, Tally>>);
 
 #[derive(Default)]
 struct Tally {
-    /// What the status said when this Job was first looked at, beyond what is counted here.
+    /// The counts in the status when this Job was first reconciled, beyond those counted here.
     before: Option<Before>,
     succeeded: HashSet<String>,
     failed: HashSet<String>,
@@ -35,7 +35,7 @@ struct Before {
     failed: usize,
 }
 
-/// The ends of a Job's pods, all told.
+/// How many of a Job's pods have ended, and how.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     pub succeeded: usize,
@@ -68,7 +68,7 @@ impl Tallies {
         }
     }
 
-    /// These pods are deleted by the controller itself, which is no failure of theirs.
+    /// These pods are deleted by the controller itself, which does not count as their failure.
     pub fn excuse<'a>(&self, job: &str, pods: impl Iterator<Item = &'a str>) {
         self.lock()
             .entry(job.to_owned())
@@ -81,7 +81,7 @@ impl Tallies {
         self.lock().remove(job);
     }
 
-    /// All told: what was counted here, and what the status knew before.
+    /// The sum of the ends counted here and those in the status before.
     pub fn counts(&self, job: &Job) -> Counts {
         let mut tallies = self.lock();
         let tally = tallies.entry(uid(&job.metadata).to_owned()).or_default();

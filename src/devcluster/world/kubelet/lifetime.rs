@@ -1,6 +1,6 @@
 //! How long simulated containers run and how they end.
 //!
-//! A pod can say so itself, for all its containers:
+//! Annotations of a pod define it for all its containers:
 //!
 //! | annotation | meaning |
 //! |---|---|
@@ -59,7 +59,7 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
-    /// The life of `pod`, where `default_run` stands in for what a pod that is meant to end does not say.
+    /// The lifetime of `pod`; `default_run` applies to containers of pods that are meant to end and do not define it.
     pub fn of(pod: &Pod, default_run: Option<Duration>) -> Self {
         let annotation = |key: &str| {
             pod.metadata
@@ -105,7 +105,7 @@ impl Lifetime {
     }
 }
 
-/// What the annotations say about every container.
+/// The exit of every container by the annotations.
 fn told(run_seconds: Option<&str>, exit_code: Option<&str>) -> Option<Exit> {
     let after = run_seconds.and_then(seconds);
     let code = exit_code.and_then(|code| code.parse().ok());

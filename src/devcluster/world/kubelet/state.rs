@@ -168,7 +168,7 @@ impl Kubelets {
         self.nodes.remove(node);
     }
 
-    /// Takes note of new labels.
+    /// Records new labels.
     pub fn node_changed(&mut self, node: &Node) {
         if let Some(state) = node.metadata.name.as_ref().and_then(|name| self.nodes.get_mut(name)) {
             state.object = node.clone();
@@ -216,7 +216,7 @@ impl Kubelets {
             };
             if let Some(run) = self.pods.get_mut(&key) {
                 run.timer = None;
-                // Time may have been moved in one leap: what was due first happens first, at its own time.
+                // Time may have advanced by much at once, so pods are handled in the order in which they were due.
                 self.carry_on(&key, at);
             }
         }

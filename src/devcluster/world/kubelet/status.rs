@@ -1,6 +1,6 @@
 //! The pod status that a kubelet writes, as a strategic merge patch: one for each change of a pod's state.
 //!
-//! Conditions merge by type, so those of others stay. The uid in the patch makes the API server refuse it for a namesake.
+//! Conditions merge by type, so those of others stay. The uid in the patch makes the API server refuse it for another pod of the same name.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -84,7 +84,7 @@ impl Report<'_> {
     fn conditions(&self, now: Timestamp) -> Vec<Value> {
         let condition = |kind: &str, holds: bool, reason: Option<&str>, message: Option<&str>| {
             let status = if holds { "True" } else { "False" };
-            // A null takes away what an earlier status said.
+            // A null removes the field of an earlier status.
             json!({
                 "type": kind, "status": status, "reason": reason, "message": message,
                 "lastProbeTime": null, "lastTransitionTime": Time(now),
