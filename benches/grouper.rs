@@ -30,7 +30,7 @@ use unikai::components::{Context, Settings, grouper};
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 
 const PODS_PER_OWNER: usize = 4;
-/// No write for so long: everything is written, also what waits for its turn.
+/// After so long without a write everything is written, including delayed writes.
 const SILENCE: Duration = Duration::from_secs(12);
 
 /// As in the binary.
@@ -98,7 +98,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Watches and grouper, with the inbox of the scheduler in our hands.
+/// Watches and grouper; the bench reads the scheduler's inbox.
 struct Run {
     started: Instant,
     leading: watch::Sender<Terms>,
@@ -158,7 +158,7 @@ impl Run {
         })
     }
 
-    /// Waits until so many pods have a group: when the lists were there, when the last group was, and how many groups there are.
+    /// Waits until so many pods have a group. Returns when the lists were complete, when the last group was known, and the number of groups.
     async fn until_known(&mut self, pods: usize) -> (Instant, Instant, usize) {
         let needed = Kind::told_to(&[Listener::Grouper]);
         let (mut missing, mut listed) = (needed.clone(), Instant::now());
@@ -179,7 +179,7 @@ impl Run {
         (listed, Instant::now(), groups.len())
     }
 
-    /// The next message to the scheduler; those to others are thrown away.
+    /// The next message to the scheduler; messages to other components are dropped.
     async fn next(&mut self) -> ToScheduler {
         loop {
             tokio::select! {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use questions::{Random, Webhooks};
 
-/// Reviews of which the latencies are sorted together.
+/// Reviews whose latencies are sorted together.
 const BATCH: usize = 200_000;
 /// The target latency.
 const P99: Duration = Duration::from_millis(2);

@@ -234,7 +234,7 @@ impl Random {
         json!({"apiVersion": "kai.scheduler/v1alpha1", "kind": "Topology", "metadata": {"name": "t"}, "spec": {"levels": levels}})
     }
 
-    /// Puts something else in the place of one field.
+    /// Replaces one field by something else.
     fn damage(&mut self, object: &mut Value) {
         match object {
             Value::Object(fields) if !fields.is_empty() && !self.one_in(4) => {

@@ -56,7 +56,7 @@ fn main() {
     }
 }
 
-/// Memory of this process in MiB, as the kernel counts it; 0 where it does not tell.
+/// Memory of this process in MiB, as the kernel counts it; 0 if that cannot be read.
 fn memory() -> f64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<f64> = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());

@@ -9,7 +9,7 @@ use unikai::engine::input::{
 
 /// GPUs of each node.
 pub const GPUS_PER_NODE: usize = 8;
-/// The instant of everything.
+/// The time of all events and cycles.
 pub const NOW: Time = Time(1_767_225_600_000);
 
 /// Nodes, queues below one root, and single-GPU pods in pod groups of `gang` for all GPUs.

@@ -56,13 +56,13 @@ enum Server {
 }
 
 impl Cluster {
-    /// On the API server of this crate.
+    /// A cluster on the embedded API server.
     pub async fn embedded(nodes: usize) -> anyhow::Result<Self> {
         let (dir, server) = Self::start_embedded().await?;
         Self::furnish(dir, server, Some((nodes, true))).await
     }
 
-    /// The same without nodes, kubelets and controllers: nothing changes but what is written.
+    /// The same without nodes, kubelets and controllers: nothing changes by itself.
     pub async fn without_controllers() -> anyhow::Result<Self> {
         let (dir, server) = Self::start_embedded().await?;
         Self::furnish(dir, server, None).await
@@ -95,7 +95,7 @@ impl Cluster {
         std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from)
     }
 
-    /// On etcd and kube-apiserver.
+    /// A cluster on etcd and kube-apiserver.
     pub async fn real(assets: &Path, nodes: usize) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let control_plane = ControlPlane::start(assets, dir.path())?;
@@ -160,7 +160,7 @@ impl Cluster {
         self.dir().join("operator.kubeconfig")
     }
 
-    /// A token of somebody; the embedded API server alone gives them.
+    /// A token of an identity; only the embedded API server issues them.
     pub fn token(&self, identity: &Identity) -> Option<String> {
         match &self.server {
             Server::Embedded(server) => Some(server.token(identity)),

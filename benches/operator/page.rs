@@ -1,6 +1,6 @@
 //! What the page costs in a large cluster: the size of what is served, and the operator's CPU time for somebody who looks at it.
 //!
-//! The viewer asks what the page asks, as often as the page does: each view in turn, with the entity tags of the answers before.
+//! The viewer sends the same requests as the page, as often as the page does: each view in turn, with the entity tags of the last responses.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::process::Process;
 const EVERY: Duration = Duration::from_secs(10);
 /// How often each view is read.
 const READINGS: usize = 6;
-/// How long the cluster is left alone before.
+/// How long to wait before, without changes.
 const SETTLE: Duration = Duration::from_secs(30);
 /// Parallel requests that create.
 const WORKERS: usize = 32;
@@ -133,7 +133,7 @@ async fn look(viewer: &Viewer, operator: &Process, view: &str, paths: &[&str], i
     Ok(())
 }
 
-/// One that runs on one of all nodes, or one that waits since no node has its label.
+/// A pod that runs on any node, or one that waits because no node has its label.
 async fn create(pods: &Api<Pod>, number: usize) -> anyhow::Result<()> {
     let waits = number.is_multiple_of(5);
     let gpus = if waits { 8 } else { [8, 8, 4, 2][number % 4] };

@@ -18,7 +18,7 @@ use crate::served::{PER_NAMESPACE, metadata, name, namespace, node, pod, pod_gro
 const CHANGED: usize = 5_000;
 /// Parallel requests.
 const WORKERS: usize = 32;
-/// It is quiet when it used less CPU than this share in this time.
+/// The operator is quiet when it used less than this share of a CPU in this time.
 const QUIET: (Duration, f64) = (Duration::from_secs(3), 0.03);
 
 pub async fn measure(nodes: usize, pods: usize) -> anyhow::Result<()> {

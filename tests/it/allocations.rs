@@ -1,5 +1,5 @@
-//! What the key paths allocate, and what they keep: counts of allocations and bytes, which do not depend on the machine. A limit that is exceeded is a
-//! regression, or a price that somebody must argue for by raising it here. With `--nocapture` the figures are printed.
+//! What the key paths allocate, and what they keep: counts of allocations and bytes, which do not depend on the machine. A change that exceeds a limit is a
+//! regression, or raises the limit here with a reason. With `--nocapture` the figures are printed.
 
 #[path = "../../benches/engine/objects.rs"]
 #[allow(dead_code, reason = "the benches use the rest")]

@@ -278,7 +278,7 @@ async fn amounts_are_as_large_as_can_be_written(arena: &Arena) {
     let _ = arena.create(job).await;
 }
 
-/// A pod whose owner is what the tenant says.
+/// A pod with this owner, which need not exist.
 fn owned(name: &str, owner: Value) -> Value {
     let mut pod = pod(name, json!({"cpu": "10m"}));
     pod["metadata"]["ownerReferences"] = json!([owner]);

@@ -232,7 +232,7 @@ async fn pages_about_the_cluster_are_for_those_whom_a_role_lets_read_them() {
     assert_eq!(codes(&closed, "/metrics").await, [401, 401, 403, 200]);
     assert_eq!(codes(&closed, "/healthz").await, [200; 4]);
 
-    // Answers are remembered, so that whoever reads often does not keep the API server busy; without it nobody new comes in.
+    // Answers are cached, so that frequent readers cost the API server little. While it does not answer, no new caller is admitted.
     let silent = Effect::Refuse {
         code: 503,
         retry_after: None,
@@ -395,7 +395,7 @@ async fn of_two_processes_with_one_name_only_one_leads() {
     leads(&only).await;
     let leases: Api<Lease> = Api::namespaced(cluster.admin.clone(), "kai-scheduler");
     let mut election = only.election.clone();
-    // As a namesake takes it that saw this process asleep.
+    // As another process of the same name would take it that saw this one suspended.
     let taken = json!({"spec": {"leaseTransitions": 1, "acquireTime": "2026-01-01T00:00:00.000001Z"}});
     leases
         .patch("kai-scheduler", &PatchParams::default(), &Patch::Merge(taken))

@@ -259,7 +259,7 @@ async fn real_server() -> Option<&'static PathBuf> {
     REAL.get_or_init(|| own_real_server("")).await.as_ref()
 }
 
-/// The kubeconfig of a real server of the caller's own, with more flags, if its binaries are there: for tests that would get in the way of others.
+/// The kubeconfig of a separate real server with more flags, if its binaries are there: for tests that would disturb others.
 pub async fn own_real_server(flags: &str) -> Option<PathBuf> {
     let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
     let kubeconfig = start_real(&assets, flags);
@@ -267,7 +267,7 @@ pub async fn own_real_server(flags: &str) -> Option<PathBuf> {
     Some(kubeconfig)
 }
 
-/// Starts etcd and kube-apiserver under a shell that ends them, and takes their data away, when this process is gone: its standard input closes then.
+/// Starts etcd and kube-apiserver under a shell that ends them and deletes their data when this process ends, which closes the shell's standard input.
 fn start_real(assets: &Path, flags: &str) -> PathBuf {
     let folder = tempfile::tempdir().unwrap().keep();
     let [etcd, peer, port] = [(); 3].map(|()| free_port());

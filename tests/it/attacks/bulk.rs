@@ -10,9 +10,9 @@ use unikai::api::PodGroup;
 
 use super::arena::{Arena, EVIL, pod, with_gpus};
 
-/// What no object of Kubernetes has, and fits into one.
+/// The length of a text that no ordinary object has, and that the API server accepts.
 const LONG: usize = 300_000;
-/// Growth of the operator's memory that is no harm, in MiB.
+/// Accepted growth of the operator's memory, in MiB.
 const HARMLESS: i64 = 100;
 
 /// A text of this length that cannot be compressed.
@@ -55,7 +55,7 @@ fn assert_small(arena: &Arena, what: &str) {
     assert!(growth < HARMLESS, "{growth} MiB for {what}");
 }
 
-/// What is said of such pods is short, too.
+/// Messages about such pods must be short, too.
 pub async fn owners_have_endless_names(arena: &Arena) {
     let logged = arena.logged();
     create_pods(arena, "endless", 60, |at, pod| {
@@ -129,7 +129,7 @@ pub async fn volumes_say_much(arena: &Arena) {
     assert_small(arena, "volumes of pods");
 }
 
-/// Wrong values are logged and told, and not at length.
+/// Wrong values are logged and reported in short form.
 pub async fn annotations_are_wrong_at_length(arena: &Arena) {
     let logged = arena.logged();
     let mut template = pod("job", json!({"cpu": "10m"}));
@@ -191,7 +191,7 @@ pub async fn pod_groups_say_it_at_length(arena: &Arena) {
     assert!(logged < 2 << 20, "{logged} bytes are logged");
 }
 
-/// Nothing that is remembered of one pod is of use for another, and none of them fits.
+/// No cached result for one pod can be used for another, and none of them fits.
 pub async fn every_pod_is_of_another_kind(arena: &Arena) {
     for at in 0..500 {
         let mut other = with_gpus(&format!("kind-{at}"), 8);

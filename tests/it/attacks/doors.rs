@@ -1,4 +1,4 @@
-//! Webhooks that know the API server by its certificate (`--webhook-client-ca`), over TLS: its questions are answered, those of others are not.
+//! Webhooks that authenticate the API server by its certificate (`--webhook-client-ca`), over TLS: its reviews are answered, those of others are not.
 
 use std::path::{Path, PathBuf};
 
@@ -82,7 +82,7 @@ async fn post(arena: &Arena, shown: Option<&Shown>) -> Result<u16, String> {
     answer.map(|answer| answer.code).map_err(|error| error.to_string())
 }
 
-/// The API server has had pods reviewed by now; nobody else has anything reviewed.
+/// Reviews of the API server are answered, those of other clients are not.
 async fn only_the_api_server_is_answered(arena: &Arena, authority: &Authority) {
     arena.innocent().await;
     let metrics = arena.http_get("/metrics").await.expect("metrics");

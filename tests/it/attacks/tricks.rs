@@ -26,8 +26,8 @@ fn suspended_gang() -> Value {
     })
 }
 
-/// The attacker's pods name the owner of a gang of somebody else: by its UID, with another kind or name, in their own namespace. What is found for them, that
-/// it is not there or may not be read, says nothing about the gang.
+/// The attacker's pods name the owner of another tenant's gang: by its UID, with another kind or name, in their own namespace. The result for them (not found,
+/// forbidden) must not affect the gang.
 pub async fn owners_of_others_are_named(arena: &Arena) {
     let gang = create(&arena.admin, suspended_gang()).await.expect("a job");
     let uid = gang.uid().expect("a UID");
@@ -118,7 +118,7 @@ pub async fn sidecars_and_init_containers_hold_gpus(arena: &Arena) {
     }
 }
 
-/// A name that is free again is that of another pod: what the one before held is given back once, and not too early.
+/// A new pod has the name of a deleted one: the resources of the old pod are released once, and not too early.
 pub async fn pods_come_again_under_their_names(arena: &Arena) {
     let now = DeleteParams::default().grace_period(0);
     for round in 0..25 {
@@ -141,7 +141,7 @@ pub async fn pods_come_again_under_their_names(arena: &Arena) {
     ask_for_more(arena, "again").await;
 }
 
-/// Annotations are any text; some of them are names to us.
+/// Annotations that we read as names have any text.
 pub async fn annotations_name_what_has_no_such_name(arena: &Arena) {
     let long = "n".repeat(60_000);
     let names = [
@@ -180,7 +180,7 @@ pub async fn annotations_name_what_has_no_such_name(arena: &Arena) {
     assert!(answers.starts_with("HTTP/1.1 200"), "{answers}");
 }
 
-/// Whoever may make budgets cannot keep what they hold beyond their quota, nor have others wait.
+/// Tenants who may create disruption budgets cannot keep GPUs beyond their quota by them, nor delay others.
 pub async fn budgets_forbid_everything(arena: &Arena) {
     for at in 0..300 {
         let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": format!("all-{at}"), "namespace": EVIL},
@@ -216,7 +216,7 @@ pub async fn gangs_are_larger_than_the_cluster(arena: &Arena) {
     tokio::time::sleep(Duration::from_secs(5)).await;
 }
 
-/// Strangers ask the HTTP server, with tokens that nobody has.
+/// Unauthenticated clients send requests to the HTTP server, with invalid tokens.
 pub async fn strangers_ask_for_everything(arena: &Arena) {
     let paths = [
         "/api/v1/workloads",

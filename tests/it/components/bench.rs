@@ -175,7 +175,7 @@ impl Bench {
         api.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Serves a kind of somebody else's with an open schema.
+    /// Installs a foreign kind with an open schema.
     pub async fn serve(&self, group: &str, version: &str, kind: &str) {
         let (singular, plural) = (kind.to_lowercase(), format!("{}s", kind.to_lowercase()));
         let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -209,7 +209,7 @@ impl Bench {
             .unwrap();
     }
 
-    /// The object as it is.
+    /// The object's current state.
     pub async fn get<K: Looked>(&self, namespace: &str, name: &str) -> K {
         self.find(namespace, name)
             .await

@@ -1,4 +1,4 @@
-//! Pods that come and go by the hundred: what it costs the API server, and whether the statuses are right in the end.
+//! Hundreds of pods are created and deleted: the writes that this costs, and whether the statuses are right in the end.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ async fn all_run(bench: &Bench) {
     bench.until_quiet().await;
 }
 
-/// What the objects say, computed from the pods alone: every queue and every group holds the GPUs of its pods, and no more.
+/// Whether the statuses of all queues and groups show exactly the GPUs of their pods.
 async fn statuses_are_right(bench: &Bench, gpus: usize) {
     let held = |amounts: &unikai::api::QuantityMap| {
         amounts

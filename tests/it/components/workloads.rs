@@ -38,7 +38,7 @@ fn child_job(name: &str, parallelism: u32) -> Value {
     owner("batch/v1", "Job", name, &spec)
 }
 
-/// What tells the pods of one replica from those of another.
+/// The labels that distinguish the pods of replicas.
 fn child_labels(index: &str) -> [(&'static str, &str); 2] {
     [
         ("jobset.sigs.k8s.io/replicatedjob-name", "node"),

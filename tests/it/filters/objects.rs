@@ -77,7 +77,7 @@ impl Random {
         labels
     }
 
-    /// A node named `n0`, as roomy as can be half of the time.
+    /// A node named `n0`, in half of the cases with all capacity that it can have.
     pub fn node(&mut self) -> Value {
         let mut allocatable = if self.one_in(2) {
             self.amounts(40)

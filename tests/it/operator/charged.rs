@@ -128,7 +128,7 @@ async fn whole_gpus_stay_charged_to_their_queue_whatever_is_written_into_a_runni
     }
     lab.told_that_changes_are_ignored("held").await;
 
-    // Once more while nobody looks, by one who knows what is looked at.
+    // Once more while no operator runs.
     operator.kill();
     lab.without_webhooks().await;
     let astray = json!({"labels": {"kai.scheduler/queue": "test", "kai.scheduler/subgroup-name": "bogus"},
@@ -200,7 +200,7 @@ async fn a_pod_that_calls_itself_a_reservation_counts_for_what_it_asks_for() {
         pod["spec"]["nodeName"] = json!(node);
         pod
     };
-    // Of another scheduler: one with GPUs that would not count, and one without, which would take GPUs off the books.
+    // Pods of another scheduler that pretend to be reservation pods: one with GPUs, which would not be counted, and one without, which would release GPUs.
     lab.create(disguised("eight", "kai-resource-reservation", "gpu-1", 8))
         .await
         .unwrap();
@@ -280,7 +280,7 @@ async fn an_owner_whose_pods_run_gets_them_no_protection_from_reclaim() {
     jobs.patch("greedy", &PatchParams::default(), &patch).await.unwrap();
     let mut touched = 0;
     eventually("an event says that the change is ignored", async || {
-        // What owners say is believed for a while; a pod that changes is grouped anew.
+        // Owners are cached for a while; a pod that changes is grouped again.
         touched += 1;
         lab.write(
             &runs.name_any(),

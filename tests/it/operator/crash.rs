@@ -108,8 +108,8 @@ async fn a_leader_that_slept_beyond_its_lease_writes_nothing_more() {
     lab.server.faults().clear();
     other.leads().await;
     lab.running(60).await;
-    // What the sleeper had sent before it stopped may hang in its own webhooks, which sleep too, until their calls time out
-    // (10 s). After that it is answered, and from here on the sleeper must be silent.
+    // Requests that the suspended process had sent before may hang in its own webhooks, which are suspended, too, until their calls time out
+    // (10 s). From here on the process must not write.
     tokio::time::sleep(Duration::from_secs(11)).await;
     let before = lab.writes_of(&sleeper).len();
     sleeper.signal("CONT");

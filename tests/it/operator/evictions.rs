@@ -59,7 +59,7 @@ async fn a_pod_that_cannot_be_evicted_is_not_asked_for_again_and_again_and_anoth
     );
     assert_eq!(asked(&lab, &operator, "yields"), (1, 0));
 
-    // Now only the one is left that cannot be evicted, and much happens about which cycles are made.
+    // Only the pod is left that cannot be evicted, and many changes cause cycles.
     lab.create(urgent("unlucky", 1)).await.unwrap();
     lab.unschedulable("unlucky").await;
     for number in 0..30 {

@@ -83,7 +83,7 @@ async fn a_node_that_vanishes_takes_no_more_pods() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cordoned_node_takes_pods_again_when_it_is_uncordoned() {
     let lab = Lab::start(gpu_nodes(1)).await;
-    // Before the operator looks: told of a pod and of a node at once, it may hear of the pod first.
+    // Before the operator starts: of a pod and a node that change at the same time it may see the pod first.
     lab.patch_node("gpu-0", json!({"spec": {"unschedulable": true}})).await;
     let operator = lab.replica("one").await;
     lab.create(pod("patient", 1)).await.unwrap();

@@ -72,7 +72,7 @@ async fn work_that_waits_is_shown_by_queue_and_cause_and_since_when() {
     let since = page.values("unikai_queue_waiting_since_timestamp_seconds", &[test]);
     assert!(since.len() == 1 && (begin..now()).contains(&since[0]), "{since:?}");
 
-    // A queue that goes leaves nothing behind; what waits in it waits in no queue.
+    // A deleted queue leaves no series; what waits in it counts as waiting in no queue.
     lab.queues()
         .delete("passing", &DeleteParams::default())
         .await
@@ -102,7 +102,7 @@ async fn work_that_waits_is_shown_by_queue_and_cause_and_since_when() {
     })
     .await;
 
-    // Room comes: nothing waits any more, and there is no time of waiting.
+    // Capacity becomes free: nothing waits any more, and the waiting time is gone.
     lab.delete_pod("large").await;
     lab.delete_pod("runs").await;
     lab.world.add_node(NodeSpec::gpu("gpu-3", 8)).await.expect("a node");

@@ -89,7 +89,7 @@ async fn without_enforcement_a_wrong_queue_is_explained() {
             .ok_or_else(|| format!("{} events", events.items.len()))
     })
     .await;
-    // The queue comes after all: the pod is not to wait for anything else.
+    // The queue is created later: the pod must not wait for anything else.
     lab.apply(&super::lab::queue("nosuch", Some("default"))).await;
     lab.runs("wrong").await;
 }

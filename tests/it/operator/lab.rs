@@ -279,7 +279,7 @@ impl Lab {
 }
 
 impl Drop for Lab {
-    /// No replica may have wanted what its roles do not allow. What they used is written down where the environment says so.
+    /// Asserts that no request of a replica was refused by RBAC. Writes the rights that they used into a file, if the environment names a folder.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -295,7 +295,7 @@ impl Drop for Lab {
     }
 }
 
-/// A replica of the operator. Killed when dropped, and if the test fails, its last words are shown.
+/// A replica of the operator. Killed when dropped; if the test fails, the end of its log is printed.
 pub struct Replica {
     child: Child,
     http: u16,

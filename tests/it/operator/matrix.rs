@@ -32,8 +32,8 @@ const KINDS: [&str; 6] = [
 ];
 /// How often the pods are looked at while a write is waited for.
 const LOOK: Duration = Duration::from_millis(150);
-/// So long after all is gone, a write that has not come does not come. Where all went slowly in the recorded run, it has more of a
-/// kind than another run: pods that waited long were told their group.
+/// A write that has not been sent so long after everything is gone will not be sent. A slow recorded run has more writes of a
+/// kind than others, as the group is written on pods that wait for long.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// One write of the recorded run: what it was, and how many like it came before.
@@ -52,7 +52,7 @@ impl Point {
     }
 }
 
-/// Storage of which volumes are made and storage of which they exist, and two devices to be claimed.
+/// A storage class with dynamic volumes, one with existing volumes, and two devices for claims.
 const OFFERS: &str = "
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -87,7 +87,7 @@ metadata: {name: one-nic, namespace: team}
 spec: {spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}]}}}
 ";
 
-/// A pod with parts of GPUs that needs no webhook: it brings the name of its config maps along. Its volume comes late.
+/// A pod with GPU portions that needs no webhook, as it has the name of its config maps already. Its volume is bound late.
 fn sharer(name: &str, annotations: Value) -> Value {
     let mut pod = pod(name, 0);
     pod["metadata"]["annotations"] = annotations;
@@ -97,8 +97,8 @@ fn sharer(name: &str, annotations: Value) -> Value {
     pod
 }
 
-/// A cluster where three pods wait whose binds take every kind of step: one opens two GPUs and has a volume made for it, one joins and is
-/// given a volume, one claims a device.
+/// A cluster with three pending pods whose binds have every kind of step: one opens two GPUs for sharing and gets a new volume, one joins a shared GPU and
+/// gets an existing volume, one claims a device.
 struct Case {
     lab: Lab,
     operator: Option<Running>,
@@ -280,7 +280,7 @@ fn groups(pod: &Pod) -> Vec<String> {
     named.map(|(_, group)| group.clone()).collect()
 }
 
-/// The writes of a run without misfortune, from the first pod to the last leftover.
+/// The writes of a run without faults, from the first pod to the last deletion.
 async fn recorded() -> Vec<Point> {
     let case = Case::start().await;
     case.create_pods(0).await;
@@ -344,7 +344,7 @@ async fn whatever_a_write_is_answered_all_run_and_nothing_is_left() {
     let points = recorded().await;
     let rounds = points.iter().map(|point| point.before + 1).max().unwrap_or_default();
     let effects = [refuse(409), refuse(429), refuse(500), Effect::FailAfter { code: 504 }];
-    // One cluster for each misfortune. In each round it meets one write of every kind: the first, then the second…
+    // One cluster for each fault. Each round applies it to one write of every kind: the first, then the second…
     let clusters = effects.map(async |effect| {
         let case = Case::start().await;
         for round in 0..rounds {

@@ -407,7 +407,7 @@ async fn what_is_not_as_expected_is_refused() {
         "{told}"
     );
 
-    // With unikai installed and at rest, adopt has it begin, and back ends it.
+    // With unikai installed and scaled to zero, adopt starts it, and back ends it.
     let api = Api::<Deployment>::namespaced(lab.client.clone(), NAMESPACE);
     let scale = |replicas: i32| Patch::Merge(json!({"spec": {"replicas": replicas}}));
     api.patch("unikai", &PatchParams::default(), &scale(0)).await.unwrap();

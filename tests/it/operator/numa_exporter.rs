@@ -1,4 +1,4 @@
-//! The NUMA exporter: what runs on nodes, beside a kubelet that is played here; and the DaemonSet that the operator makes of it.
+//! The NUMA exporter: the process on nodes, with a simulated kubelet; and the DaemonSet that the operator creates for it.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -35,7 +35,7 @@ const NAMESPACE: &str = "kai-numa-exporter";
 const NAME: &str = "numa-placement-exporter";
 const OBSERVED: &str = "kai.scheduler/numa-placement-observed";
 
-/// What a kubelet says of its pods; `None`: it fails.
+/// The response of the simulated kubelet; `None`: an error.
 type Says = Arc<Mutex<Option<ListPodResourcesResponse>>>;
 
 /// A kubelet's pod resources API.

@@ -399,7 +399,7 @@ async fn who_loses_the_reservation_of_its_gpu_for_good_is_evicted_and_starts_ane
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
     let _operator = lab.replica_with("one", SHARING).await;
     let (server, reservation) = sharing(&lab).await;
-    // Not before: who is refused a bind for another reason may have had a reservation made already.
+    // Not before: a bind that failed for another reason may have created a reservation pod already.
     refuse_reservations(&lab, Times::Next(1));
     rob(&lab, &reservation).await;
     eventually("another pod takes its place", async || {
@@ -465,7 +465,7 @@ async fn a_runtime_class_is_named_only_where_it_exists() {
     assert_eq!(class(&lab.reservations().await[0]), None);
 
     lab.apply(RUNTIME_CLASS).await;
-    // That there is none is believed for a second.
+    // It is cached for a second that there is none.
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     lab.create(sharing_pod("after", fraction("0.9"))).await.unwrap();
     let after = lab.all_run("after", 1).await.remove(0);
@@ -566,7 +566,7 @@ async fn a_config_map_of_somebody_else_is_left_as_it_is() {
     assert_eq!(map.data, Some([("keep".to_owned(), "this".to_owned())].into()));
     assert_eq!(map.metadata.owner_references, None);
 
-    // Others share the device meanwhile, and the pod has its turn once the name is free.
+    // Others share the device meanwhile, and the pod is bound once the name is free.
     lab.create(sharing_pod("honest", fraction("0.5"))).await.unwrap();
     lab.runs("honest").await;
     maps.delete("theirs-0", &DeleteParams::default()).await.unwrap();

@@ -133,7 +133,7 @@ async fn a_scrape_of_a_busy_operator_holds_every_metric_with_its_labels() {
             _ => (family.name.to_owned(), "owner"),
         };
         let samples = page.samples.get(&name);
-        // Nothing went wrong, so that what is counted by kinds of mishap has no kinds.
+        // There were no faults, so families that count faults by kind have no series.
         let mishaps = family.labels == [("kind", &[] as &[&str])];
         assert!(samples.is_some() || mishaps, "{name} is missing");
         for (labels, _) in samples.into_iter().flatten() {
@@ -264,7 +264,7 @@ async fn the_trace_of_a_workload_shows_its_stages_from_first_seen_to_bound() {
     })
     .await;
     lab.unschedulable(&members[0]).await;
-    // What is under way when the operator is told to end is finished, and told of.
+    // A bind that is open at shutdown is finished, and its spans are exported.
     let faults = lab.server.faults();
     let late = faults.add(
         Match::bindings(),

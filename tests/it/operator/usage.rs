@@ -17,10 +17,10 @@ use super::lab::{Lab, QUICK_LEASE, Replica, eventually, pod};
 /// The window, and the time after which use counts half.
 const WINDOW: f64 = 8.0;
 const HALF_LIFE: f64 = 4.0;
-/// What a turn then takes, in seconds: use of the one has to go from nearly all to nearly nothing.
+/// The resulting length of a turn in seconds, in which the usage of one queue falls from nearly all to nearly nothing.
 const TURN: f64 = 7.6;
 
-/// Two queues without quota, each of which may have all of 16 GPUs, with ten jobs that want them all; and a shard that goes by what was used.
+/// Two queues without quota, each of which may have all of 16 GPUs, with ten jobs that request all of them; and a shard with these usage settings.
 async fn start(mut usage: Value) -> Lab {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 16)]).await;
     let params = json!({"windowSize": format!("{WINDOW}s"), "halfLifePeriod": format!("{HALF_LIFE}s"), "fetchInterval": "100ms",
@@ -60,7 +60,7 @@ async fn holder(lab: &Lab) -> Option<&'static str> {
     ["one", "two"].into_iter().find(|queue| name.starts_with(queue))
 }
 
-/// Looks who holds the GPUs until so many have come after one another; answers when each came.
+/// Watches which queue holds the GPUs for so many turns; returns when each began.
 async fn turns(lab: &Lab, count: usize) -> Vec<(&'static str, Instant)> {
     let mut turns: Vec<(&str, Instant)> = Vec::new();
     eventually(&format!("{count} turns"), async || {
@@ -107,7 +107,7 @@ async fn queues_take_turns_and_a_restart_changes_nothing() {
     let mut operator = lab.replica_with("first", QUICK_LEASE).await;
     assert_even(&turns(&lab, 4).await);
 
-    // The one has just begun, and the other has used nearly all: so it stays, whoever schedules.
+    // One queue has just begun its turn, and the other has used nearly all: so it stays, whichever process schedules.
     let before = holder(&lab).await.expect("somebody holds the GPUs");
     let (most, least) = if before == "one" { (1, 0) } else { (0, 1) };
     let shown = used(&operator).await;
@@ -148,10 +148,10 @@ async fn queues_take_turns_and_a_restart_changes_nothing() {
     operator.assert_no_errors();
 }
 
-/// When it was looked, and who held the GPUs.
+/// The time of a sample, and which queue held the GPUs.
 type Sample = (f64, Option<&'static str>);
 
-/// A server that has looked who holds the GPUs each tenth of a second, and answers the queries of the operator.
+/// A Prometheus server that samples every tenth of a second which queue holds the GPUs, and answers the operator's queries.
 #[derive(Clone, Default)]
 struct FakePrometheus {
     samples: Arc<Mutex<Vec<Sample>>>,

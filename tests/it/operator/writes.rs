@@ -43,7 +43,7 @@ impl Lab {
             let now = count();
             let settled = before.as_ref() == Some(&now);
             before = Some(now.clone());
-            // Longer than any wait of a write.
+            // Longer than any write is delayed.
             tokio::time::sleep(std::time::Duration::from_millis(2_500)).await;
             settled.then_some(now.clone()).ok_or_else(|| format!("{now:?}"))
         })

@@ -18,7 +18,7 @@ fn read<K: DeserializeOwned>(value: Value) -> Arc<K> {
     Arc::new(serde_json::from_value(value).unwrap())
 }
 
-/// A pod of group `g` for a GPU; `fault` makes the mirror panic when it is told of it.
+/// A pod of group `g` for a GPU; `fault` makes the mirror panic when it gets it.
 fn pod(name: &str, version: usize, more: &Value, fault: Option<&str>) -> Object {
     let mut annotations = json!({annotation::POD_GROUP_NAME: "g"});
     if let Some(fault) = fault {
@@ -63,7 +63,7 @@ impl Cluster {
         cluster
     }
 
-    /// What of the change was left out.
+    /// Applies a change; returns the objects that were set aside.
     fn tell(&mut self, object: Object) -> Vec<String> {
         match object.clone() {
             Object::Node(node) => drop(self.stores.nodes.insert(Node::clone(&node))),
@@ -126,7 +126,7 @@ fn an_object_that_fails_again_and_again_is_not_tried_for_ever() {
 fn several_objects_are_found_one_after_the_other() {
     let mut cluster = Cluster::new(8);
     for name in ["a", "b"] {
-        // As if a fault had come with a new version of the scheduler: the stores have what it cannot read.
+        // As after an update to a version with a bug: the stores have an object that makes it panic.
         let Object::Pod(poison) = pod(name, 1, &json!({}), Some("the fault")) else {
             unreachable!()
         };
