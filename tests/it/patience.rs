@@ -1,23 +1,22 @@
-//! How tests wait: for something that is looked at again and again, or for something to end. In both cases for so long that no slow machine fails
-//! a test, and no longer.
+//! How tests wait: by polling, or for a future to end. In both cases with a timeout that is long enough for slow machines.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// No test waits longer for anything.
+/// The timeout of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks, at first; looking costs time that others need.
+/// The interval of polling at first.
 const SOON: Duration = Duration::from_millis(5);
-/// Between two looks, later.
+/// The interval later, as polling costs time that other tests need.
 const LATER: Duration = Duration::from_millis(100);
 
-/// What a look has come to.
+/// The result of a poll.
 pub trait Look {
     /// What is waited for.
     type Found;
-    /// It, or why it is not there.
+    /// The value, or why it is not there.
     fn found(self) -> Result<Self::Found, String>;
 }
 
@@ -35,7 +34,7 @@ impl<T> Look for Result<T, String> {
     }
 }
 
-/// Looks until it is found; after [`PATIENCE`] fails the test with why it was not.
+/// Polls until there is a value; fails the test after [`PATIENCE`], with the reason why there is none.
 pub async fn eventually<L: Look>(what: &str, look: impl AsyncFnMut() -> L) -> L::Found {
     match in_time(look).await {
         Ok(found) => found,
@@ -43,7 +42,7 @@ pub async fn eventually<L: Look>(what: &str, look: impl AsyncFnMut() -> L) -> L:
     }
 }
 
-/// Looks until it is found, or says why it was not for all of [`PATIENCE`].
+/// Polls until there is a value, for at most [`PATIENCE`]; else returns the reason why there is none.
 pub async fn in_time<L: Look>(mut look: impl AsyncFnMut() -> L) -> Result<L::Found, String> {
     let deadline = Instant::now() + PATIENCE;
     let mut pause = SOON;

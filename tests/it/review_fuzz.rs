@@ -1,4 +1,4 @@
-//! The webhooks' rules on questions as no user would ask them: none panics, and nothing is let in that cannot be counted.
+//! The webhooks' rules on hostile requests: none panics, and no pod is admitted whose requests cannot be counted.
 
 #[path = "../../benches/admission/questions.rs"]
 mod questions;

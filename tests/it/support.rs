@@ -19,8 +19,8 @@ use unikai::operator::{Operator, Running};
 use crate::patience::PATIENCE;
 pub use crate::patience::eventually;
 
-/// A port on which nobody listens, for a process that is yet to start. Below those that the system hands to whoever connects somewhere: such a one
-/// would often be taken by then.
+/// A free port for a process that is started later. Below the range of ephemeral ports, as one of those could be taken by an outgoing connection
+/// in the meantime.
 pub fn free_port() -> u16 {
     static TRIED: AtomicU32 = AtomicU32::new(0);
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();

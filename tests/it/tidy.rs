@@ -13,7 +13,7 @@ use source::{File, rust_files, text_files};
 /// Lines that a file may have.
 const LINES_MAX: usize = 800;
 
-/// Files that are longer, and how long they were when they came here. They may shrink, and leave the list; none may grow.
+/// Longer files, with their length when they were added here. They may shrink; none may grow.
 const LONG_FILES: &[(&str, usize)] = &[];
 
 /// Components, in `src/components/`: they use the bus and what is shared, never one another.

@@ -63,10 +63,10 @@ struct Situation {
     waits: BTreeMap<String, PodShape>,
     /// The pod that is looked at, if there are several.
     pod: Option<String>,
-    /// What the first sentence must have in it; where there are several words between bars, one of them.
+    /// Texts that the first sentence must contain; of several between bars, one.
     #[serde(default)]
     says: Vec<String>,
-    /// What it must not have in it.
+    /// Texts that it must not contain.
     #[serde(default)]
     not: Vec<String>,
     /// The word of the condition.
@@ -527,7 +527,7 @@ async fn the_first_sentence_about_a_pod_that_waits_names_the_cause() {
         }
     }
     let mut wrong: BTreeMap<&str, String> = BTreeMap::new();
-    // The last to be right is waited for; what is still wrong then is told at once.
+    // Waits until all are right, or until the timeout; then reports all that are still wrong.
     let patience = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
         wrong.clone_from(&refused);

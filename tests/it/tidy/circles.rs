@@ -1,6 +1,6 @@
-//! Modules import one another in one direction: circles are between a module and its own parts alone.
+//! Modules import one another in one direction: only a module and its own parts may import each other.
 //!
-//! Two modules that stand side by side in a folder count with all that is below them, so that a part of one is no way round.
+//! Two modules side by side in a folder are compared with all modules below them, so that a cycle through their parts is found, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 

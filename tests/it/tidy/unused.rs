@@ -1,13 +1,13 @@
-//! What nothing uses. The compiler cannot say it of a library, whose public items might be anybody's; here all who use them are at hand.
+//! Finds public items without a use. The compiler cannot, as it does not know who uses a library; here all users are in the repository.
 //!
-//! Names are compared, not what they stand for: an item whose name something else has, too, passes.
+//! Only names are compared: an item whose name something else has, too, passes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::assert_none;
 use super::source::{File, rust_files};
 
-/// Public items that stand ready for what is to come. Each leaves the list with its first use.
+/// Public items without a use yet. Each is removed from the list with its first use.
 const AWAITED: &[(&str, &str)] = &[];
 
 /// Public items for the simulation of the whole world.
@@ -17,7 +17,7 @@ const OF_THE_SIMULATION: &[(&str, &str)] = &[
     ("src/operator.rs", "has_ended"),
 ];
 
-/// Settings that only they who write them read: each must have a reader elsewhere. File, type, and who fills it from flags.
+/// Types of settings, each of whose fields must have a reader outside: file, type, and the file that fills it from flags.
 const SETTINGS: &[(&str, &str)] = &[
     ("src/components.rs", "Settings"),
     ("src/components/admission.rs", "Settings"),

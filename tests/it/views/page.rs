@@ -1,4 +1,4 @@
-//! The page: that the operator serves it, that what it reads is in the answers, and, where there is a Chromium, that it shows what there is.
+//! The page: the operator serves it, the responses have the fields that it reads, and, where there is a Chromium, it shows them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn read_by_the_page() -> Read {
     read
 }
 
-/// Follows an answer along its schema, and says which fields that the page reads are not there. Each type that is met is noted.
+/// Compares a response with its schema, and returns the fields that the page reads and the response lacks. Records each type in it.
 struct Check<'a> {
     schemas: &'a Value,
     read: &'a Read,
@@ -74,7 +74,7 @@ impl Check<'_> {
     }
 }
 
-/// A cluster on which somebody runs, waits, shares and was evicted.
+/// A cluster with pods that run, wait, share a GPU and were evicted.
 async fn eventful() -> (Cluster, unikai::operator::Running, Person) {
     let cluster = busy_cluster().await;
     let running = cluster.ready_operator(Settings::embedded()).await;

@@ -12,11 +12,11 @@ use unikai::operator::Running;
 
 use crate::support::Cluster;
 
-/// Somebody, and the operator that is asked.
+/// A user, and the operator that gets the requests.
 pub struct Person {
     /// The token that is sent.
     pub token: String,
-    /// Where.
+    /// The operator's HTTP address.
     pub http: SocketAddr,
 }
 

@@ -94,7 +94,7 @@ impl Stage {
         stage
     }
 
-    /// Takes the scenario's nodes away and ends the world.
+    /// Removes the scenario's nodes and ends the world.
     pub async fn strike(self) {
         for node in self.world.registered_nodes() {
             self.world.remove_node(&node).await.expect("the node is removed");
