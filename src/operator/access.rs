@@ -2,7 +2,7 @@
 //! its user has the right (SubjectAccessReview). Pages need a right on `nonResourceURLs`, as ClusterRoles grant them; views that list objects need the
 //! right to list these objects. Reviews are cached for a while.
 
-mod memory;
+mod cache;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use tracing::{debug, warn};
 
 use crate::api::names::{group, header as named};
 use crate::api::views::Problem;
-use memory::Memory;
+use cache::Cache;
 
 /// Limits on cached callers, and on cached answers about their rights.
 const CALLERS_MAX: usize = 256;
 const ANSWERS_MAX: usize = 8_192;
 /// How many tokens are reviewed at the same time, and for one caller how many rights.
-const ASKED_AT_ONCE: usize = 4;
+const TOKENS_AT_ONCE: usize = 4;
 const RIGHTS_AT_ONCE: usize = 8;
 /// Limit on the namespaces about which one request asks the API server.
 const NAMESPACES_MAX: usize = 256;
@@ -46,7 +46,7 @@ enum Answer {
     /// Its user lacks the right.
     Forbidden,
     /// The API server did not answer, or too many tokens are being reviewed.
-    Unsure,
+    Unavailable,
 }
 
 impl Answer {
@@ -60,7 +60,7 @@ impl Answer {
                 StatusCode::FORBIDDEN,
                 format!("a ClusterRole must allow verb {verb} on nonResourceURLs [{path}], as {role} does\n"),
             ),
-            Self::Unsure => (StatusCode::SERVICE_UNAVAILABLE, format!("{CANNOT_BE_ASKED}\n")),
+            Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, format!("{CANNOT_BE_ASKED}\n")),
         };
         let mut response = (status, why).into_response();
         if self == Self::Unknown {
@@ -127,9 +127,9 @@ impl Listing {
     }
 }
 
-/// A right that is reviewed.
+/// A right that is reviewed, as resource or non-resource attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Question {
+enum Attributes {
     Page(Right),
     /// To list a resource in this namespace; in all of them if it is empty.
     List(Listing, String),
@@ -141,8 +141,8 @@ type TokenDigest = [u8; 32];
 /// Reviews tokens and rights, and caches the answers.
 pub struct Access {
     client: Client,
-    callers: Memory<TokenDigest, Option<Arc<UserInfo>>>,
-    answers: Memory<(Question, TokenDigest), bool>,
+    callers: Cache<TokenDigest, Option<Arc<UserInfo>>>,
+    answers: Cache<(Attributes, TokenDigest), bool>,
     turns: Semaphore,
 }
 
@@ -180,9 +180,9 @@ impl Access {
     pub fn new(client: Client) -> Self {
         Self {
             client,
-            callers: Memory::new(CALLERS_MAX),
-            answers: Memory::new(ANSWERS_MAX),
-            turns: Semaphore::new(ASKED_AT_ONCE),
+            callers: Cache::new(CALLERS_MAX),
+            answers: Cache::new(ANSWERS_MAX),
+            turns: Semaphore::new(TOKENS_AT_ONCE),
         }
     }
 
@@ -196,15 +196,15 @@ impl Access {
             return Answer::Unknown;
         };
         let digest: TokenDigest = Sha256::digest(token).into();
-        let user = match self.known(token, digest).await {
+        let user = match self.authenticate(token, digest).await {
             Some(Some(user)) => user,
             Some(None) => return Answer::Unknown,
-            None => return Answer::Unsure,
+            None => return Answer::Unavailable,
         };
-        match self.has(&user, digest, Question::Page(right)).await {
+        match self.is_allowed(&user, digest, Attributes::Page(right)).await {
             Some(true) => Answer::Allowed,
             Some(false) => Answer::Forbidden,
-            None => Answer::Unsure,
+            None => Answer::Unavailable,
         }
     }
 
@@ -223,20 +223,20 @@ impl Access {
             return Err(unknown());
         };
         let digest: TokenDigest = Sha256::digest(token).into();
-        match self.known(token, digest).await {
+        match self.authenticate(token, digest).await {
             Some(Some(user)) => Ok(Caller {
                 access: Arc::clone(self),
                 user,
                 token: digest,
             }),
             Some(None) => Err(unknown()),
-            None => Err(unsure()),
+            None => Err(unavailable()),
         }
     }
 
     /// The user of a token; `Some(None)` if it is not valid, `None` if the API server did not answer or too many tokens are being reviewed.
-    async fn known(&self, token: &str, digest: TokenDigest) -> Option<Option<Arc<UserInfo>>> {
-        if let Some(user) = self.callers.recall(&digest) {
+    async fn authenticate(&self, token: &str, digest: TokenDigest) -> Option<Option<Arc<UserInfo>>> {
+        if let Some(user) = self.callers.get(&digest) {
             return Some(user);
         }
         let _turn = self.turns.try_acquire().ok()?;
@@ -250,14 +250,14 @@ impl Access {
         let status = self.review(&review).await?.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true));
         let user = user.map(Arc::new);
-        self.callers.remember(digest, user.clone(), user.is_some());
+        self.callers.insert(digest, user.clone(), user.is_some());
         Some(user)
     }
 
     /// Whether a user has a right; `None` if the API server did not answer.
-    async fn has(&self, user: &UserInfo, token: TokenDigest, question: Question) -> Option<bool> {
-        let key = (question, token);
-        if let Some(allowed) = self.answers.recall(&key) {
+    async fn is_allowed(&self, user: &UserInfo, token: TokenDigest, attributes: Attributes) -> Option<bool> {
+        let key = (attributes, token);
+        if let Some(allowed) = self.answers.get(&key) {
             return Some(allowed);
         }
         let UserInfo {
@@ -274,13 +274,13 @@ impl Access {
             ..SubjectAccessReviewSpec::default()
         };
         match &key.0 {
-            Question::Page(Right { verb, path, .. }) => {
+            Attributes::Page(Right { verb, path, .. }) => {
                 spec.non_resource_attributes = Some(NonResourceAttributes {
                     path: Some((*path).to_owned()),
                     verb: Some((*verb).to_owned()),
                 });
             }
-            Question::List(listing, namespace) => {
+            Attributes::List(listing, namespace) => {
                 spec.resource_attributes = Some(ResourceAttributes {
                     group: Some(listing.group.to_owned()),
                     resource: Some(listing.resource.to_owned()),
@@ -297,7 +297,7 @@ impl Access {
         let status = self.review(&review).await?.status;
         let allowed = status.is_some_and(|status| status.allowed && status.denied != Some(true));
         debug!(question = ?key.0, user = user.username, allowed, "asked who may do this");
-        self.answers.remember(key, allowed, allowed);
+        self.answers.insert(key, allowed, allowed);
         Some(allowed)
     }
 
@@ -319,9 +319,9 @@ impl Access {
 }
 
 impl Caller {
-    async fn has(&self, question: Question) -> Result<bool, Response> {
-        let answer = self.access.has(&self.user, self.token, question).await;
-        answer.ok_or_else(unsure)
+    async fn is_allowed(&self, attributes: Attributes) -> Result<bool, Response> {
+        let answer = self.access.is_allowed(&self.user, self.token, attributes).await;
+        answer.ok_or_else(unavailable)
     }
 
     /// Whether the caller may list a resource in all namespaces.
@@ -329,7 +329,7 @@ impl Caller {
     /// # Errors
     /// The response, if the API server did not answer.
     pub async fn may_list(&self, listing: Listing) -> Result<bool, Response> {
-        self.has(Question::List(listing, String::new())).await
+        self.is_allowed(Attributes::List(listing, String::new())).await
     }
 
     /// Fails unless the caller may list a resource in all namespaces.
@@ -345,9 +345,9 @@ impl Caller {
     }
 
     /// Whether the caller may see the workloads of a namespace; of all of them, if it is empty.
-    async fn sees(&self, namespace: &str) -> Result<bool, Response> {
+    async fn may_see(&self, namespace: &str) -> Result<bool, Response> {
         for listing in WORKLOADS {
-            if self.has(Question::List(listing, namespace.to_owned())).await? {
+            if self.is_allowed(Attributes::List(listing, namespace.to_owned())).await? {
                 return Ok(true);
             }
         }
@@ -359,7 +359,7 @@ impl Caller {
     /// # Errors
     /// The response that refuses the request.
     pub async fn must_see(&self, namespace: &str) -> Result<(), Response> {
-        if self.sees("").await? || self.sees(namespace).await? {
+        if self.may_see("").await? || self.may_see(namespace).await? {
             return Ok(());
         }
         let [groups, pods] = WORKLOADS.map(Listing::name);
@@ -372,11 +372,11 @@ impl Caller {
     /// # Errors
     /// The response, if the API server did not answer.
     pub async fn visible(&self, namespaces: &BTreeSet<String>) -> Result<(Namespaces, usize), Response> {
-        if self.sees("").await? {
+        if self.may_see("").await? {
             return Ok((Namespaces::All, 0));
         }
         let asked = namespaces.iter().take(NAMESPACES_MAX).map(|namespace| async move {
-            let seen = self.sees(namespace).await?;
+            let seen = self.may_see(namespace).await?;
             Ok::<_, Response>(seen.then(|| namespace.clone()))
         });
         // Boxed, since the compiler cannot infer the lifetimes of these borrows otherwise.
@@ -397,7 +397,7 @@ pub fn refusal(status: StatusCode, error: String) -> Response {
     (status, Json(Problem { error })).into_response()
 }
 
-fn unsure() -> Response {
+fn unavailable() -> Response {
     refusal(StatusCode::SERVICE_UNAVAILABLE, CANNOT_BE_ASKED.to_owned())
 }
 

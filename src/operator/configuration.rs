@@ -143,7 +143,7 @@ fn is_absent(error: &watcher::Error) -> bool {
 }
 
 /// Spec and conditions of an object.
-type Told<S> = (Seen<S>, Vec<Condition>);
+type SpecAndConditions<S> = (Seen<S>, Vec<Condition>);
 
 /// An object's new state, or its deletion.
 struct Change<K> {
@@ -167,7 +167,7 @@ fn there<K: Resource<DynamicType = ()>>(object: Guarded<K>) -> Change<K> {
 
 impl<K: Resource<DynamicType = ()>> Change<K> {
     /// The specification and the conditions.
-    fn read<S>(self, parts: impl FnOnce(K) -> (S, Vec<Condition>)) -> (String, Option<Told<S>>) {
+    fn read<S>(self, parts: impl FnOnce(K) -> (S, Vec<Condition>)) -> (String, Option<SpecAndConditions<S>>) {
         let object = self.object.map(|object| {
             let (meta, spec, conditions) = match object {
                 Ok(object) => {
@@ -202,7 +202,7 @@ impl Configuration {
         let mut changed = Some(Instant::now());
         let mut write_at = None;
         // The term in which missing objects were created last.
-        let mut made = None;
+        let mut created_in = None;
         let mut told_of = Vec::new();
         loop {
             let listed = configs.listed && shards.listed;
@@ -240,7 +240,7 @@ impl Configuration {
                 changed = None;
                 let (resolved, told) = self.resolver.resolve();
                 reports = told;
-                number = self.tell(resolved, number);
+                number = self.publish(resolved, number);
                 write_at = Some(now);
             }
             if write_at.is_none_or(|at| at > now) {
@@ -255,11 +255,11 @@ impl Configuration {
             };
             told_of = show(&self.figures, &reports, &told_of);
             let mut done = true;
-            if made != Some(term) {
+            if created_in != Some(term) {
                 done = self
-                    .make_missing(configs.conditions.is_empty(), shards.conditions.is_empty())
+                    .create_missing(configs.conditions.is_empty(), shards.conditions.is_empty())
                     .await;
-                made = done.then_some(term);
+                created_in = done.then_some(term);
             }
             let all = self
                 .in_force
@@ -290,7 +290,7 @@ impl Configuration {
     }
 
     /// Publishes the effective configuration if it changed; returns its number.
-    fn tell(&self, resolved: Resolved, number: u64) -> u64 {
+    fn publish(&self, resolved: Resolved, number: u64) -> u64 {
         let same = self
             .in_force
             .borrow()
@@ -304,7 +304,7 @@ impl Configuration {
     }
 
     /// Creates the Config or a shard if there is none; returns false if that is to be retried.
-    async fn make_missing(&self, config: bool, shard: bool) -> bool {
+    async fn create_missing(&self, config: bool, shard: bool) -> bool {
         let mut done = true;
         if config {
             done &= create(&self.writes, &Config::new(object::CONFIG, Default::default())).await;
