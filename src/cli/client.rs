@@ -170,17 +170,17 @@ impl Client {
             .uri(path)
             .header(header::CONTENT_TYPE, "application/json")
             .body(body.into())?;
-        let answer = self.pass(request).await?;
+        let answer = self.forward(request).await?;
         let status = answer.status();
         let bytes = axum::body::to_bytes(answer.into_body(), ANSWER_MAX).await?;
         Ok((status, bytes.to_vec()))
     }
 
-    /// Passes a request on to the operator, with the caller's token.
+    /// Forwards a request to the operator, with the caller's token.
     ///
     /// # Errors
     /// When the operator cannot be reached.
-    pub async fn pass(&self, request: Request<Bytes>) -> anyhow::Result<Response<Body>> {
+    pub async fn forward(&self, request: Request<Bytes>) -> anyhow::Result<Response<Body>> {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let (address, name, token) = match &self.way {

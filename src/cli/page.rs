@@ -63,13 +63,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const RENEWED: Duration = Duration::from_secs(300);
 
 /// Forwards requests.
-struct Passage {
+struct Proxy {
     /// How to reach the operator.
     connection: Connection,
     /// The client of the operator.
     client: Mutex<Arc<Client>>,
     /// The secret in the link.
-    word: String,
+    secret: String,
     /// The allowed values of the header `Host`: another one would be a foreign name that resolves to this address (DNS rebinding).
     hosts: [String; 2],
 }
@@ -87,49 +87,49 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .await
         .with_context(|| format!("--port {}", args.port))?;
     let port = listener.local_addr()?.port();
-    let word = crate::random::uuid().simple().to_string();
-    let link = format!("http://127.0.0.1:{port}/#token={word}");
-    let passage = Arc::new(Passage {
+    let secret = crate::random::uuid().simple().to_string();
+    let link = format!("http://127.0.0.1:{port}/#token={secret}");
+    let proxy = Arc::new(Proxy {
         connection: args.connection,
         client: Mutex::new(Arc::new(client)),
-        word,
+        secret,
         hosts: ["127.0.0.1", "localhost"].map(|name| format!("{name}:{port}")),
     });
     say!("The page, with your rights, for whoever has this link:\n\n  {link}\n\nCtrl-C ends it.");
     let end = CancellationToken::new();
     tokio::spawn(shutdown::on_signal(end.clone()));
-    let mut serving = std::pin::pin!(async { axum::serve(listener, router(Arc::clone(&passage))).await });
+    let mut serving = std::pin::pin!(async { axum::serve(listener, router(Arc::clone(&proxy))).await });
     loop {
         tokio::select! {
             served = &mut serving => served?,
             () = end.cancelled() => return Ok(ExitCode::SUCCESS),
-            () = tokio::time::sleep(RENEWED) => if let Err(error) = passage.renew().await {
+            () = tokio::time::sleep(RENEWED) => if let Err(error) = proxy.renew().await {
                 eprintln!("no other token: {error:#}");
             },
         }
     }
 }
 
-fn router(passage: Arc<Passage>) -> Router {
+fn router(proxy: Arc<Proxy>) -> Router {
     Router::new()
-        .route("/api/v1/{*rest}", any(pass))
+        .route("/api/v1/{*rest}", any(forward))
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .with_state(passage)
+        .with_state(proxy)
         .merge(page::router())
 }
 
 /// Forwards a request, if it comes from the page of this run.
-async fn pass(
-    State(passage): State<Arc<Passage>>,
+async fn forward(
+    State(proxy): State<Arc<Proxy>>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if let Err(why) = passage.admits(&headers) {
+    if let Err(why) = proxy.admits(&headers) {
         return refusal(StatusCode::UNAUTHORIZED, why.to_owned());
     }
-    match passage.answer(method, uri, only(&headers, &ASKED), body).await {
+    match proxy.answer(method, uri, only(&headers, &ASKED), body).await {
         Ok(answer) => {
             let (parts, body) = answer.into_parts();
             let mut response = (parts.status, body).into_response();
@@ -140,7 +140,7 @@ async fn pass(
     }
 }
 
-impl Passage {
+impl Proxy {
     fn admits(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         let text = |name: &str| {
             headers
@@ -152,7 +152,7 @@ impl Passage {
             return Err("this is served to 127.0.0.1 and localhost only");
         }
         // Digests are compared, so that the time of the comparison reveals nothing about the secret.
-        if Sha256::digest(text(named::TOKEN)) != Sha256::digest(&self.word) {
+        if Sha256::digest(text(named::TOKEN)) != Sha256::digest(&self.secret) {
             return Err("use the link that `unikai page` prints");
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Passage {
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         let client = Arc::clone(&self.client.lock().unwrap_or_else(PoisonError::into_inner));
-        let answer = tokio::time::timeout(PATIENCE, client.pass(request)).await;
+        let answer = tokio::time::timeout(PATIENCE, client.forward(request)).await;
         answer.with_context(|| format!("no answer in {} s", PATIENCE.as_secs()))?
     }
 

@@ -19,7 +19,7 @@ pub struct Kubeconfig {
     pub context: Option<String>,
 }
 
-/// As whom the operator is asked.
+/// The token for requests to the operator.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Token {

@@ -25,10 +25,10 @@ async fn passage() -> Router {
     let args = ["test", "--url", &format!("http://{address}"), "--token", "secret"];
     let connection = <Wrapped as clap::Parser>::parse_from(args).connection;
     let client = Client::open(&connection).await.unwrap();
-    router(Arc::new(Passage {
+    router(Arc::new(Proxy {
         connection,
         client: Mutex::new(Arc::new(client)),
-        word: "word".to_owned(),
+        secret: "secret".to_owned(),
         hosts: ["127.0.0.1:1".to_owned(), "localhost:1".to_owned()],
     }))
 }
@@ -39,10 +39,10 @@ struct Wrapped {
     connection: Connection,
 }
 
-async fn ask(router: &Router, path: &str, host: &str, word: &str) -> (StatusCode, HeaderMap, String) {
+async fn ask(router: &Router, path: &str, host: &str, secret: &str) -> (StatusCode, HeaderMap, String) {
     let request = Request::get(path)
         .header("host", host)
-        .header(named::TOKEN, word)
+        .header(named::TOKEN, secret)
         .header("cookie", "mine");
     let response = router
         .clone()
@@ -57,7 +57,7 @@ async fn ask(router: &Router, path: &str, host: &str, word: &str) -> (StatusCode
 #[tokio::test]
 async fn what_the_page_asks_reaches_the_operator_with_the_callers_token() {
     let router = passage().await;
-    let (status, headers, said) = ask(&router, "/api/v1/nodes?limit=2", "localhost:1", "word").await;
+    let (status, headers, said) = ask(&router, "/api/v1/nodes?limit=2", "localhost:1", "secret").await;
     assert_eq!(status, StatusCode::OK, "{said}");
     assert_eq!(said, "/api/v1/nodes?limit=2 [Some(\"Bearer secret\"), None, None]");
     assert_eq!(
@@ -71,20 +71,20 @@ async fn what_the_page_asks_reaches_the_operator_with_the_callers_token() {
 #[tokio::test]
 async fn who_has_not_the_link_or_comes_by_another_name_is_refused() {
     let router = passage().await;
-    for (host, word) in [
+    for (host, secret) in [
         ("localhost:1", ""),
         ("localhost:1", "wor"),
         ("localhost:1", "words"),
-        ("evil.example:1", "word"),
-        ("localhost:2", "word"),
+        ("evil.example:1", "secret"),
+        ("localhost:2", "secret"),
     ] {
-        let (status, _, said) = ask(&router, "/api/v1/nodes", host, word).await;
-        assert_eq!(status, StatusCode::UNAUTHORIZED, "{host} {word}: {said}");
+        let (status, _, said) = ask(&router, "/api/v1/nodes", host, secret).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{host} {secret}: {said}");
         assert!(!said.contains("secret"), "{said}");
     }
     // Nothing but the API is passed on.
     assert_eq!(
-        ask(&router, "/state", "localhost:1", "word").await.0,
+        ask(&router, "/state", "localhost:1", "secret").await.0,
         StatusCode::NOT_FOUND
     );
 }
