@@ -1,4 +1,4 @@
-//! The types of values that a schema knows.
+//! The types of values in schemas.
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

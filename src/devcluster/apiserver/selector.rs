@@ -182,7 +182,7 @@ struct FieldRequirement {
 
 impl FieldSelector {
     /// Reads `metadata.name=a,spec.nodeName!=b`; fields outside `known` (beside the object's name and namespace) are refused,
-    /// in other words for a `bare` kind that knows no others.
+    /// with another message for a `bare` kind, which has no others.
     pub fn parse<'a>(text: &str, known: impl Fn(&str) -> bool + 'a, bare: bool) -> ApiResult<Self> {
         let mut requirements = Vec::new();
         for part in text.split(',').filter(|part| !part.trim().is_empty()) {

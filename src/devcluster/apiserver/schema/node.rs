@@ -10,7 +10,7 @@ use super::super::json_type::JsonType;
 use super::errors::ErrorKind;
 use super::formats;
 
-/// How a list tells its elements apart.
+/// How the elements of a list are identified.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in super::super) enum ListType {
     #[default]
