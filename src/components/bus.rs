@@ -14,9 +14,9 @@
 //! grouper   ──Unwritten───────────▶ podgroups                               awaited, never long: kept latest per group
 //! podgroups ──Usage───────────────▶ queues                                  awaited, never long: kept latest per group
 //! scheduler ──FairShare───────────▶ queues                                  awaited, never long: kept latest per queue
-//! operator  ──questions───────────▶ scheduler, grouper                      awaited with a deadline; the answer is dropped if nobody waits
+//! operator  ──questions───────────▶ scheduler, grouper                      awaited with a deadline; a late answer is dropped
 //! all       ──Note────────────────▶ events                                  dropped and counted when full
-//! scheduler ──TraceEvent────────────▶ traces                                  not made at all unless somebody collects traces;
+//! scheduler ──TraceEvent────────────▶ traces                                  not made at all unless a collector is configured;
 //! binder    ──TraceEvent────────────▶ traces                                  dropped and counted when full
 //! ```
 //!
@@ -94,7 +94,7 @@ pub enum ToScheduler {
     Grouped(Grouping),
     /// From the binder.
     Outcome(Outcome),
-    /// From watches: all that was current of the kind when that term of leadership began has been told.
+    /// From watches: the watch of the kind has caught up with the begin of that term of leadership.
     Current(Kind, u64),
     /// From the operator's HTTP pages.
     Look(Look),
@@ -189,11 +189,11 @@ pub struct BindOrder {
 /// **watches and scheduler → binder**.
 #[derive(Clone, Debug)]
 pub enum ToBinder {
-    /// From watches: pods and bind requests, told to the scheduler before; and that all nodes, volumes and claims on storage are known.
+    /// From watches, after the scheduler got it: pods and bind requests; and that all nodes, volumes and volume claims are listed.
     Change(Change),
     /// From the scheduler.
     Order(BindOrder),
-    /// From watches, told to the scheduler before: all that was current of the kind when that term of leadership began has been told.
+    /// From watches, after the scheduler got it: the watch of the kind has caught up with the begin of that term of leadership.
     Current(Kind, u64),
 }
 
@@ -384,7 +384,7 @@ impl Subject {
 }
 
 /// When an Event is repeated, by a higher count, while its cause lasts.
-pub const TOLD_AGAIN: Backoff = Backoff {
+pub const REPEATS: Backoff = Backoff {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(900),
 };

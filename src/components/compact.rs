@@ -1,6 +1,6 @@
 //! An object as compressed JSON. A typed pod takes twenty times as much memory, and most pods are not read again before they end.
 //!
-//! The resource version is not part of it, so that an object that changed only in fields that nobody reads has the same text.
+//! The resource version is not part of it, so that an object that changed only in fields that are never read has the same text.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

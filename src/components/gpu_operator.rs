@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use crate::api::names::label;
 
 /// How long an answer is cached.
-const BELIEVED: Duration = Duration::from_secs(60);
+const CACHED_FOR: Duration = Duration::from_secs(60);
 /// Timeout of the request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The first version of the GPU operator that uses CDI names by default where CDI is enabled.
@@ -55,12 +55,12 @@ impl GpuOperator {
         // Concurrent callers wait here for the same answer.
         let mut known = self.cdi.lock().await;
         if let Some((cdi, at)) = *known
-            && at.elapsed() < BELIEVED
+            && at.elapsed() < CACHED_FOR
         {
             return cdi;
         }
         let before = known.map(|(cdi, _)| cdi);
-        let cdi = self.ask().await.or(before).unwrap_or(false);
+        let cdi = self.read_policies().await.or(before).unwrap_or(false);
         if before != Some(cdi) {
             info!(cdi, "how GPUs are named to containers, as the GPU operator has it");
         }
@@ -69,7 +69,7 @@ impl GpuOperator {
     }
 
     /// Reads the ClusterPolicies; `None`: the API server did not answer.
-    async fn ask(&self) -> Option<bool> {
+    async fn read_policies(&self) -> Option<bool> {
         let resource = ApiResource {
             group: "nvidia.com".to_owned(),
             version: "v1".to_owned(),

@@ -42,12 +42,12 @@ pub async fn run(context: Context, missing: watch::Sender<Missing>) -> Result<()
     let mut keeper = Keeper {
         api: Api::namespaced(context.writes.clone(), NUMA_EXPORTER_NAMESPACE),
         wanted: context.settings.numa_exporter.on,
-        owner: Owner::Unasked,
+        owner: Owner::Unknown,
         missing,
         context,
     };
     shutdown.run_until_cancelled(Box::pin(keeper.run())).await;
-    keeper.say(None);
+    keeper.report(None);
     shutdown.cancelled().await;
     Ok(())
 }
@@ -76,15 +76,15 @@ impl Keeper {
             if begins.await.is_err() {
                 return;
             }
-            if self.may().await {
-                self.say(None);
+            if self.has_right().await {
+                self.report(None);
                 match self.keep().await {
                     Ended::Term => {}
                     Ended::Refused => tokio::time::sleep(RETRY).await,
                 }
                 continue;
             }
-            self.say(self.wanted.then_some(MISSING));
+            self.report(self.wanted.then_some(MISSING));
             // Without a DaemonSet to create, the right need not be checked again before the next term.
             let until = self.wanted.then(|| Instant::now() + ASK_AGAIN);
             let over = leading.wait_for(|terms| terms.of(&Scope::Cluster).is_none());
@@ -92,12 +92,12 @@ impl Keeper {
                 ended = over => if ended.is_err() { return },
                 () = at(until) => continue,
             }
-            self.say(None);
+            self.report(None);
         }
     }
 
     /// Reports what is missing, in the Config's condition and once in the log.
-    fn say(&self, what: Missing) {
+    fn report(&self, what: Missing) {
         let changed = self.missing.send_if_modified(|said| {
             let changed = *said != what;
             *said = what;
@@ -109,7 +109,7 @@ impl Keeper {
     }
 
     /// Whether we have the right to create it. Repeats the review until the API server answers.
-    async fn may(&self) -> bool {
+    async fn has_right(&self) -> bool {
         let review = SelfSubjectAccessReview {
             spec: SelfSubjectAccessReviewSpec {
                 resource_attributes: Some(ResourceAttributes {
@@ -199,8 +199,8 @@ impl Keeper {
             return Ok(true);
         }
         let owned = live.as_ref().is_some_and(Owner::has);
-        let owner = std::mem::replace(&mut self.owner, Owner::Unasked);
-        self.owner = owner.ask(&self.context, owned, "NUMA exporter is kept").await;
+        let owner = std::mem::replace(&mut self.owner, Owner::Unknown);
+        self.owner = owner.look_up(&self.context, owned, "NUMA exporter is kept").await;
         if !self.owner.is_known() {
             return Ok(matches!(self.owner, Owner::Gone));
         }

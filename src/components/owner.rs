@@ -11,7 +11,7 @@ use crate::api::names::object;
 /// The owner of an object that is to be created.
 pub enum Owner {
     /// Not looked up yet.
-    Unasked,
+    Unknown,
     /// There is none and was none: unikai was not installed by the manifests.
     Absent,
     /// It exists.
@@ -32,12 +32,12 @@ impl Owner {
     pub fn reference(&self) -> Option<&OwnerReference> {
         match self {
             Self::Found(reference) => Some(reference),
-            Self::Unasked | Self::Absent | Self::Gone => None,
+            Self::Unknown | Self::Absent | Self::Gone => None,
         }
     }
 
-    /// Looks the ClusterRole up. `owned`: an existing object has an owner reference, so there was a ClusterRole. `what` is created, for the log.
-    pub async fn ask(self, context: &Context, owned: bool, what: &str) -> Self {
+    /// Looks the ClusterRole up. `owned`: an existing object has an owner reference, so there was a ClusterRole. `what`: what ends without the ClusterRole, for the log.
+    pub async fn look_up(self, context: &Context, owned: bool, what: &str) -> Self {
         let api: Api<ClusterRole> = Api::all(context.reads.clone());
         let was_there = owned || matches!(self, Self::Found(_) | Self::Gone);
         let nothing = if was_there { Self::Gone } else { Self::Absent };

@@ -107,7 +107,7 @@ pub async fn run(
                 statuses.leading_changed();
             }
             slot = slots.due(statuses.agenda.next()) => statuses.write_next(slot),
-            () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => statuses.tell_again(),
+            () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => statuses.repeat_events(),
         }
     }
 }
@@ -541,7 +541,7 @@ impl PodGroups {
         if !context.is_leading() {
             return None;
         }
-        let held = self.tell_of_group(key);
+        let held = self.report_group(key);
         let group = self.stores.pod_groups.get(key.namespace(), key.name())?;
         let finding = match self.reports.get(key) {
             Some(_) if held => status::Finding::Held,

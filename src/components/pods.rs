@@ -64,7 +64,7 @@ pub fn without_privileges() -> SecurityContext {
 
 /// The security context of our own pods: the container runtime's default seccomp profile.
 #[must_use]
-pub fn with_usual_system_calls() -> PodSecurityContext {
+pub fn default_seccomp() -> PodSecurityContext {
     PodSecurityContext {
         seccomp_profile: Some(SeccompProfile {
             localhost_profile: None,

@@ -263,7 +263,7 @@ impl Queues {
             let waiting = self.tree.totals(name).waiting;
             target.summary = Some(summary::summary(&target, &scheduled.resources, fair, waiting));
         }
-        scheduled.tell(&mut target.conditions, now);
+        scheduled.update(&mut target.conditions, now);
         shown::show(&self.context, name, &queue, &target, &scheduled.resources);
         shown::show_waiting(&self.context, name, self.waiting.line(name));
         let patch = merge_diff(&queue.status.clone().unwrap_or_default(), &target);

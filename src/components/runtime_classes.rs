@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 /// How long it is cached that a class exists.
-const BELIEVED: Duration = Duration::from_secs(10);
+const FOUND_FOR: Duration = Duration::from_secs(10);
 /// How long it is cached that one does not exist. Short, as pods are usually created right after their class.
-const DOUBTED: Duration = Duration::from_secs(1);
+const MISSING_FOR: Duration = Duration::from_secs(1);
 /// Timeout of the request.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -38,7 +38,7 @@ impl RuntimeClasses {
         let mut known = self.known.lock().await;
         let last = known.get(name).copied();
         if let Some((exists, at)) = last
-            && at.elapsed() < if exists { BELIEVED } else { DOUBTED }
+            && at.elapsed() < if exists { FOUND_FOR } else { MISSING_FOR }
         {
             return exists;
         }

@@ -354,7 +354,7 @@ impl Scheduler {
         self.shard.follows(number);
     }
 
-    /// When the next cycle is to begin: soon if something changed, else when the engine asks for it, or not at all.
+    /// When the next cycle is to begin: soon if something changed, else at the engine's next wakeup, if it has one.
     fn next_cycle(&mut self) -> Option<Instant> {
         self.term()?;
         let soon = |Time(at): Time| {

@@ -101,7 +101,7 @@ impl Work<'_> {
         match self.how.source.clone() {
             Source::BuiltIn => self.count().await,
             Source::Prometheus(server) => match Server::new(server) {
-                Ok(server) => self.ask(&server).await,
+                Ok(server) => self.query(&server).await,
                 Err(error) => {
                     warn!(%error, "the Prometheus server cannot be asked; usage over time counts as none");
                     self.tell(Vec::new());
@@ -163,7 +163,7 @@ impl Work<'_> {
     }
 
     /// Queries the server at each interval.
-    async fn ask(&mut self, server: &Server) {
+    async fn query(&mut self, server: &Server) {
         let patience = Instant::now() + self.how.wait;
         let mut last: Option<Instant> = None;
         let mut given_up = false;

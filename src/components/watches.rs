@@ -474,7 +474,7 @@ impl<'a, K: Watched> State<'a, K> {
         };
         kinds::trim(&mut object);
         let (store, key) = (self.store, Key::of(object.meta()));
-        // Most changes of pods are about fields that nobody reads.
+        // Most changes of pods are in fields that no component reads.
         if store.update_version(&key, &mut object) {
             return Vec::new();
         }

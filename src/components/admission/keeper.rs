@@ -241,7 +241,7 @@ pub async fn keep_configurations(
     let mut queues = stores.queues.changes();
     let mut known = KnownQueues::default();
     let mut retry_at = None;
-    let mut owner = Owner::Unasked;
+    let mut owner = Owner::Unknown;
     let keep = async {
         loop {
             let prepared = bundle.borrow().is_some() && mutating.synced && validating.synced;
@@ -269,7 +269,7 @@ pub async fn keep_configurations(
             let mut desired = configurations::desired(&settings, &target, &pem, leaves, owner.reference());
             if context.is_leading() && !(owner.is_known() && is_right(&mutating, &validating, &desired)) {
                 let owned = mutating.is_owned() || validating.is_owned();
-                owner = owner.ask(&context, owned, "webhooks are registered").await;
+                owner = owner.look_up(&context, owned, "webhooks are registered").await;
                 if !owner.is_known() {
                     retry_at = Some(Instant::now() + RETRY);
                     continue;

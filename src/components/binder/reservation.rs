@@ -101,12 +101,7 @@ pub fn pod(
             service_account_name: Some(object::RESERVATION_SERVICE_ACCOUNT.to_owned()),
             runtime_class_name: settings.runtime_class.clone(),
             priority_class_name: Some(priority_class::RESERVATION.to_owned()),
-            security_context: Some(
-                settings
-                    .pod_security
-                    .clone()
-                    .unwrap_or_else(pods::with_usual_system_calls),
-            ),
+            security_context: Some(settings.pod_security.clone().unwrap_or_else(pods::default_seccomp)),
             image_pull_secrets: pods::pull_secrets(&settings.pull_secrets),
             tolerations: (!tolerations.is_empty()).then_some(tolerations),
             containers: vec![Container {

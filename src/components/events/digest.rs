@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::components::bus::{Note, Subject, TOLD_AGAIN};
+use crate::components::bus::{Note, REPEATS, Subject};
 
 /// A repeated note may come this much before its time and is still written.
 const EARLY: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ const REMEMBERED: usize = 8_192;
 pub enum Write {
     /// A new event.
     New {
-        /// The part of its name that tells events of one object apart.
+        /// The part of its name that distinguishes events of one object.
         id: String,
     },
     /// The count of an existing one.
@@ -70,7 +70,7 @@ impl Digest {
         let message = hash(&note.message);
         if let Some(said) = self.said.get_mut(&key).filter(|said| said.message == message) {
             said.count = said.count.saturating_add(1);
-            if now.duration_since(said.written) + EARLY < TOLD_AGAIN.wait(said.writes) {
+            if now.duration_since(said.written) + EARLY < REPEATS.wait(said.writes) {
                 return None;
             }
             (said.written, said.writes) = (now, said.writes.saturating_add(1));
@@ -120,7 +120,7 @@ impl Digest {
         if known <= self.forget_from.max(REMEMBERED) {
             return;
         }
-        let kept = TOLD_AGAIN.longest + REFILL;
+        let kept = REPEATS.longest + REFILL;
         self.said.retain(|_, said| now.duration_since(said.written) < kept);
         self.allowances
             .retain(|_, allowance| now.duration_since(allowance.since) < REFILL);

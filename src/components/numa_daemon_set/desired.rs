@@ -111,7 +111,7 @@ pub fn daemon_set(settings: &components::Settings, owner: Option<&OwnerReference
                     affinity: exporter.affinity.clone(),
                     image_pull_secrets: pods::pull_secrets(&settings.sharing.pull_secrets),
                     enable_service_links: Some(false),
-                    security_context: Some(pods::with_usual_system_calls()),
+                    security_context: Some(pods::default_seccomp()),
                     containers: vec![container(settings)],
                     volumes: Some(vec![
                         volume("pod-resources", &exporter.socket_folder),

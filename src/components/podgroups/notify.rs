@@ -133,7 +133,7 @@ impl PodGroups {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let namespace = self.stores.namespaces.get("", namespace);
         let (settings, now) = (&self.context.settings, clock::now());
-        if let Some(message) = self.others.remark(pod, namespace.as_deref(), settings, now) {
+        if let Some(message) = self.others.message(pod, namespace.as_deref(), settings, now) {
             let subject = Subject::Pod(pods::pod_ref(pod));
             let reason = reason::OTHER_SCHEDULER;
             let note = self.note(subject, Severity::Warning, &Said { reason, message });
@@ -151,7 +151,7 @@ impl PodGroups {
     }
 
     /// Reports the latest report on a group in an event, if it is new. Returns whether its condition stays as it is for a while.
-    pub(super) fn tell_of_group(&mut self, key: &GroupKey) -> bool {
+    pub(super) fn report_group(&mut self, key: &GroupKey) -> bool {
         let (now, waiting) = (Instant::now(), self.reports.len());
         let Some(reported) = self.reports.get_mut(key) else {
             return false;
@@ -192,7 +192,7 @@ impl PodGroups {
     }
 
     /// Repeats events about what still waits.
-    pub(super) fn tell_again(&mut self) {
+    pub(super) fn repeat_events(&mut self) {
         while let Some(target) = self.repeats.take(Instant::now()) {
             let again = match &target {
                 Target::Group(key) if self.reports.contains_key(key) && self.context_of(key).is_leading() => {

@@ -20,7 +20,7 @@ pub struct OtherSchedulers {
 
 impl OtherSchedulers {
     /// What to report to the owner of a pod.
-    pub fn remark(
+    pub fn message(
         &mut self,
         pod: &Pod,
         namespace: Option<&Namespace>,
@@ -95,7 +95,7 @@ mod tests {
             serde_json::from_value(namespace).unwrap(),
         );
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
-        others.remark(&pod, Some(&namespace), &Settings::default(), now)
+        others.message(&pod, Some(&namespace), &Settings::default(), now)
     }
 
     fn pod(name: &str, scheduler: &str) -> Value {

@@ -5,21 +5,21 @@ use std::hash::Hash;
 
 use tokio::time::Instant;
 
-use crate::components::bus::TOLD_AGAIN;
+use crate::components::bus::REPEATS;
 
 /// Events to repeat, with their times.
 #[derive(Debug)]
 pub struct Repeats<K> {
     due: BTreeSet<(Instant, K)>,
     /// When each is due, and how often it was sent.
-    told: HashMap<K, (Instant, u32)>,
+    entries: HashMap<K, (Instant, u32)>,
 }
 
 impl<K> Default for Repeats<K> {
     fn default() -> Self {
         Self {
             due: BTreeSet::new(),
-            told: HashMap::new(),
+            entries: HashMap::new(),
         }
     }
 }
@@ -31,8 +31,8 @@ impl<K: Clone + Ord + Hash> Repeats<K> {
     }
 
     fn plan(&mut self, key: &K, times: u32, now: Instant) {
-        let at = now + TOLD_AGAIN.wait(times);
-        if let Some((before, _)) = self.told.insert(key.clone(), (at, times)) {
+        let at = now + REPEATS.wait(times);
+        if let Some((before, _)) = self.entries.insert(key.clone(), (at, times)) {
             self.due.remove(&(before, key.clone()));
         }
         self.due.insert((at, key.clone()));
@@ -40,7 +40,7 @@ impl<K: Clone + Ord + Hash> Repeats<K> {
 
     /// The event is no longer repeated.
     pub fn end(&mut self, key: &K) {
-        if let Some((at, _)) = self.told.remove(key) {
+        if let Some((at, _)) = self.entries.remove(key) {
             self.due.remove(&(at, key.clone()));
         }
     }
@@ -55,7 +55,7 @@ impl<K: Clone + Ord + Hash> Repeats<K> {
     pub fn take(&mut self, now: Instant) -> Option<K> {
         let (at, key) = self.due.first().filter(|(at, _)| *at <= now)?.clone();
         self.due.remove(&(at, key.clone()));
-        let times = self.told.get(&key).map_or(0, |(_, times)| *times);
+        let times = self.entries.get(&key).map_or(0, |(_, times)| *times);
         self.plan(&key, times + 1, now);
         Some(key)
     }
@@ -80,6 +80,6 @@ mod tests {
         repeats.begin(&"pod", start + Duration::from_secs(3_600));
         assert_eq!(minutes(&mut repeats, 60, 64), [61, 63]);
         repeats.end(&"pod");
-        assert_eq!((repeats.next(), repeats.told.len()), (None, 0));
+        assert_eq!((repeats.next(), repeats.entries.len()), (None, 0));
     }
 }

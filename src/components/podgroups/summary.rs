@@ -9,7 +9,7 @@ use crate::api::hold::Hold;
 use crate::api::pod_group::{PodGroupSpec, PodGroupSummary};
 use crate::engine::decision::Cause;
 
-/// The state of one that somebody holds; added to the state of one that runs.
+/// The state of a pod group with a hold; added to the state of one that runs.
 const HELD: &str = "Held";
 
 /// The desired summary. A group without pods and without a report keeps the stored one.

@@ -1,4 +1,4 @@
-//! Events on pod groups and nodes of a node pool that no shard schedules, by the leader of the cluster. Pods are told in `notify`.
+//! Events on pod groups and nodes of a node pool that no shard schedules, by the leader of the cluster. Pods get theirs in `notify`.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;

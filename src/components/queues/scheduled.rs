@@ -49,7 +49,7 @@ impl Scheduled {
     }
 
     /// Updates the conditions of a queue.
-    pub fn tell(&self, conditions: &mut Vec<QueueCondition>, now: Timestamp) {
+    pub fn update(&self, conditions: &mut Vec<QueueCondition>, now: Timestamp) {
         let is_ours = |condition: &QueueCondition| condition.r#type == condition::QUOTA_SCHEDULE;
         let before = conditions.iter().position(is_ours);
         let Some((status, reason, message)) = &self.says else {

@@ -211,7 +211,7 @@ impl Need {
         let mut there = BTreeSet::new();
         for scaling in self.scaling.values().chain(made) {
             let shortage = shortages.entry(&scaling.pod.namespace).or_default();
-            // Its name is taken until it is gone, but nobody provides GPUs for it any more.
+            // Its name is in use until it is deleted, but the autoscaler adds no node for it any more.
             if there.insert(&scaling.pod) && !scaling.leaves {
                 shortage.total = shortage.total.saturating_add(scaling.gpus);
                 shortage.most = shortage.most.max(scaling.gpus);
@@ -304,7 +304,7 @@ pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings) -> Optio
             restart_policy: Some("OnFailure".to_owned()),
             service_account_name: Some(object::SCALE_ADJUST_NAMESPACE.to_owned()),
             automount_service_account_token: Some(false),
-            security_context: Some(pods::with_usual_system_calls()),
+            security_context: Some(pods::default_seccomp()),
             image_pull_secrets: pods::pull_secrets(&settings.pull_secrets),
             containers: vec![Container {
                 name: label::SCALING_POD_APP.to_owned(),

@@ -15,7 +15,7 @@ const NIGHTS: &str = "entries: [{name: nights, from: '20:00', to: '06:00', gpu: 
 fn at(schedule: Option<&str>, now: &str, conditions: &mut Vec<QueueCondition>) -> (f64, String, Vec<String>) {
     let now: Timestamp = now.parse().expect("an instant");
     let scheduled = Scheduled::of(&queue(schedule), now);
-    scheduled.tell(conditions, now);
+    scheduled.update(conditions, now);
     let quota = scheduled.resources.gpu.and_then(|gpu| gpu.quota).unwrap_or_default();
     let until = scheduled.until.map(|until| until.to_string()).unwrap_or_default();
     let text = |condition: &QueueCondition| {
