@@ -1,8 +1,8 @@
-//! The kinds of objects that are watched, in one table. Everything that there is once per kind is made from it: the enums below, the
-//! match over them in the mirror, watches and stores, the rights to list and watch in the manifests, what `unikai replay` reads of a
+//! The watched kinds, in one table. All code with a part for each kind is generated from it: the enums below, the
+//! match over them in the mirror, watches and stores, the rights to list and watch in the manifests, the members that `unikai replay` reads of a
 //! snapshot, and the counts on `/state`.
 //!
-//! A new kind is a row in [`kinds!`], its type in [`types`], and an `impl mirror::Entry` that says what is made of its objects.
+//! A new kind is a row in [`kinds!`], its type in [`types`], and an `impl mirror::Entry` that turns its objects into events of the engine.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ pub mod types {
 ///
 /// - the kind, which is also the name of its type in [`types`], and the field of its store, whose name in camelCase is also the kind's on
 ///   `/state` and in snapshots;
-/// - `Required`: nothing is decided before it is listed; or `Optional`: the API server may not have it, or not show it to us, and then
-///   there is none of it;
+/// - `Required`: nothing is decided before it is listed; or `Optional`: the API server may not serve it, or we may not read it, and then
+///   it counts as having no objects;
 /// - when it is watched ([`Condition`]);
-/// - `Whole`, or `Metadata` if the API server is asked for no more than that;
+/// - `Whole`, or `Metadata` if only the metadata of objects is requested;
 /// - which components get its changes besides the scheduler, which gets all ([`Listener`]).
 ///
-/// What others depend on stands first: it is the order in which a new mirror takes in everything.
+/// Kinds that others depend on come first: a new mirror reads all objects in this order.
 macro_rules! kinds {
     ($expand:ident) => {
         $expand! {
@@ -46,7 +46,7 @@ macro_rules! kinds {
             Topology, topologies, Required, Always, Whole, [];
             /// Namespaces.
             Namespace, namespaces, Required, Always, Whole, [Grouper PodGroups];
-            /// The NUMA zones of nodes. The agents that write them do so all the time.
+            /// The NUMA zones of nodes. Agents write them all the time.
             NodeResourceTopology, node_resource_topologies, Optional, WithNuma, Whole, [];
             /// ConfigMaps, by name.
             ConfigMap, config_maps, Required, WithConfigMaps, Metadata, [];
@@ -60,7 +60,7 @@ macro_rules! kinds {
             CsiDriver, csi_drivers, Optional, Always, Whole, [];
             /// The storage drivers of each node.
             CsiNode, csi_nodes, Optional, Always, Whole, [];
-            /// How much storage drivers have left.
+            /// The free capacity of storage drivers.
             CsiStorageCapacity, csi_storage_capacities, Optional, Always, Whole, [];
             /// Volumes that are attached to nodes.
             VolumeAttachment, volume_attachments, Optional, Always, Whole, [];
@@ -87,7 +87,7 @@ macro_rules! kinds {
 }
 pub(crate) use kinds;
 
-/// Whether there can be a cluster without the kind.
+/// Whether a cluster can lack the kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Required,
@@ -110,15 +110,15 @@ pub enum Condition {
 pub enum Listener {
     /// The grouper.
     Grouper,
-    /// What writes the status of pod groups.
+    /// The component `podgroups`.
     PodGroups,
-    /// What writes the status of queues.
+    /// The component `queues`.
     Queues,
     /// The binder.
     Binder,
-    /// The binder, and nothing but that all are listed: it looks them up in the store.
+    /// The binder, which only gets the message that all are listed: it reads objects from the store.
     BinderOnceListed,
-    /// What shows a cluster autoscaler which GPUs are missing.
+    /// The component `scaleup`.
     ScaleUp,
 }
 
@@ -181,7 +181,7 @@ macro_rules! define {
 kinds!(define);
 
 impl Kind {
-    /// An API server may be without it, or not show it to us, and then there is none of it.
+    /// Whether the API server may not serve it, or not let us read it; then it counts as having no objects.
     #[must_use]
     pub fn optional(self) -> bool {
         self.presence() == Presence::Optional

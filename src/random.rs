@@ -1,4 +1,4 @@
-//! Random names and numbers. Whoever needs one takes it here, so that the simulation of the whole world can be repeated.
+//! Random names and numbers. All code gets them here, so that the simulation of the whole world can be repeated.
 
 use uuid::Uuid;
 

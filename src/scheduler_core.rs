@@ -1,6 +1,6 @@
 //! Mirror and engine together: changes of objects in, decisions out. The operator's scheduler, `unikai replay` and `unikai simulate` all decide by this.
 //!
-//! Synchronous, without a clock. What happens when one of the two panics is its owner's business (`components/scheduler/intake.rs`).
+//! Synchronous, without a clock. Callers handle panics of the two (`components/scheduler/intake.rs`).
 
 use std::panic::resume_unwind;
 use std::sync::mpsc;
@@ -20,23 +20,23 @@ const BATCHES: usize = 64;
 
 /// A mirror and an engine that receives its events.
 pub struct SchedulerCore {
-    /// What is known of the objects.
+    /// The objects.
     pub mirror: Mirror,
-    /// The model, and what decides.
+    /// The model, and the scheduler.
     pub engine: Engine,
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Debug)]
 pub struct Applied {
     /// The engine received events.
     pub changed: bool,
-    /// What could not be used.
+    /// Parts of objects that could not be used.
     pub rejections: Vec<Rejection>,
 }
 
 impl SchedulerCore {
-    /// Knows nothing yet.
+    /// Without objects.
     #[must_use]
     pub fn new(settings: Settings, policy: Policy) -> Self {
         Self {
@@ -51,13 +51,13 @@ impl SchedulerCore {
         self.engine.reserve(more);
     }
 
-    /// Takes in a change.
+    /// Applies a change.
     pub fn apply(&mut self, change: &PackedChange, now: Time) -> Applied {
         let output = self.mirror.apply(change);
         self.forward(output, now)
     }
 
-    /// Hands the engine what the mirror has for it.
+    /// Applies the mirror's events to the engine.
     pub fn forward(&mut self, output: Output, now: Time) -> Applied {
         let changed = !output.events.is_empty();
         for event in output.events {
@@ -69,8 +69,8 @@ impl SchedulerCore {
         }
     }
 
-    /// Takes in many changes at once: the mirror reads in a thread of its own while the engine takes in what has been read. Comes to the
-    /// same as one after the other.
+    /// Applies many changes: the mirror reads them in a thread of its own while the engine applies the events. The result is the same as
+    /// that of applying one after the other.
     pub fn load(&mut self, changes: &[PackedChange], now: Time) -> Vec<Rejection> {
         self.reserve(&count(changes));
         let (mirror, engine) = (&mut self.mirror, &mut self.engine);
@@ -95,7 +95,7 @@ impl SchedulerCore {
         })
     }
 
-    /// Decides what can be decided now.
+    /// Runs a cycle.
     pub fn cycle(&mut self, now: Time, observer: Observer) -> Decisions {
         self.engine.cycle_seen_by(now, observer)
     }

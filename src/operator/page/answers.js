@@ -1,5 +1,5 @@
-// What the page reads of the answers of /api/v1/. Nothing else of them reaches the page: each function takes the fields of the type that stands above it,
-// and `src/operator/page/tests.rs` holds them to the OpenAPI document.
+// The fields of responses of /api/v1/ that the page reads. Each function takes the fields of the type in the comment above it,
+// and `src/operator/page/tests.rs` compares them with the OpenAPI document.
 
 /** @api Meta */
 const meta = ({ asOf, leads, leader, namespacesLeftOut = 0 }) => ({ asOf, leads, leader, namespacesLeftOut });

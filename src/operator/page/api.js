@@ -1,13 +1,13 @@
-// Asks /api/v1/, which is beside the page wherever that is served from.
+// Requests to /api/v1/, by a path relative to the page.
 
 import { problem } from "./answers.js";
 
-/** Answers that are kept, to be told that they are still right. */
+/** Cached responses, which are revalidated. */
 const KEPT = 16;
 
-/** The operator, or whoever is in between, does not answer as asked. */
+/** A failed request, or an error response of the operator or a proxy. */
 export class Refusal extends Error {
-  /** @param {number} status the HTTP status; 0 where nobody answered */
+  /** @param {number} status the HTTP status; 0 without a response */
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -22,7 +22,7 @@ export class Api {
     this.#session = session;
   }
 
-  /** The answer, read by a function of answers.js. It is the same object as before where nothing has changed. */
+  /** The response to a GET request, read by a function of answers.js. It is the same object as before if nothing has changed. */
   async get(path, read, signal) {
     const known = this.#known.get(path);
     const headers = known ? { "If-None-Match": known.tag } : {};
@@ -33,7 +33,7 @@ export class Api {
     return answer;
   }
 
-  /** The answer to a text that is sent. */
+  /** The response to a POST request. */
   async post(path, type, text, read, signal) {
     const response = await this.#send(path, { method: "POST", headers: { "Content-Type": type }, body: text, signal });
     return read(await response.json());
@@ -68,5 +68,5 @@ async function reason(response) {
   }
 }
 
-/** A path of names that people chose. */
+/** A path with escaped names. */
 export const path = (...parts) => parts.map(encodeURIComponent).join("/");

@@ -1,4 +1,4 @@
-// What a queue held over time, as a drawing with a scale.
+// A chart of what a queue held over time.
 
 import { s } from "./dom.js";
 import { clock } from "./format.js";
@@ -10,10 +10,10 @@ const BOTTOM = 22;
 const TOP = 8;
 const RIGHT = 8;
 
-/** Samples farther apart than so many times the usual are not joined. */
+/** Samples are not connected if they are farther apart than so many intervals. */
 const GAP = 3;
 
-/** @param samples `{ at, fairShare, allocated, requested }`, the oldest first; `resource` says of what */
+/** @param samples `{ at, fairShare, allocated, requested }`, the oldest first; `resource`: which one is drawn */
 export function chart(samples, everySeconds, resource, write) {
   const of = (kind) => (sample) => sample[kind][resource];
   const from = samples[0].at;
@@ -42,7 +42,7 @@ export function chart(samples, everySeconds, resource, write) {
   );
 }
 
-/** Samples that belong together. */
+/** Groups of connected samples. */
 function pieces(samples, most) {
   const parts = [[samples[0]]];
   for (const sample of samples.slice(1)) {
@@ -52,7 +52,7 @@ function pieces(samples, most) {
   return parts;
 }
 
-/** A round number above, for a scale. */
+/** The next larger round number, for the scale. */
 function niceAbove(amount) {
   if (!(amount > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(amount));

@@ -1,4 +1,4 @@
-// Makes and replaces elements. Text goes in as text: nothing that a tenant wrote becomes markup.
+// Creates and replaces elements. Text is inserted as text nodes, so that no text of a tenant becomes markup.
 
 /** An element. Properties that begin with `on` are listeners, `class` and others attributes; false, null and undefined are left out. */
 export function h(tag, properties = {}, ...children) {
@@ -10,7 +10,7 @@ export function h(tag, properties = {}, ...children) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element of a drawing. */
+/** An SVG element. */
 export function s(tag, properties = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
   set(element, properties);
@@ -33,7 +33,7 @@ function append(element, children) {
   }
 }
 
-/** Puts other children in place. The focus, and what was opened, stay with elements of the same `data-key`. */
+/** Replaces the children. Elements of the same `data-key` keep the focus, and stay open. */
 export function replace(parent, ...children) {
   const focused = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   const open = new Set(Array.from(parent.querySelectorAll("details[open][data-key]"), (details) => details.dataset.key));
@@ -79,7 +79,7 @@ export function choice(label, options, chosen, onchange) {
     h("select", { id, onchange: (event) => onchange(event.target.value) }, all));
 }
 
-/** A filter by text. `onchange` is told when the writer pauses. */
+/** A filter by text. `onchange` is called when the user stops typing. */
 export function filter(label, text, onchange) {
   let timer;
   const oninput = (event) => {
@@ -91,7 +91,7 @@ export function filter(label, text, onchange) {
     h("input", { id: "filter", type: "search", value: text, oninput, autocomplete: "off", spellcheck: "false" }));
 }
 
-/** A bar of a part of a whole, with a mark where the fair share is. It says nothing that the numbers beside it do not. */
+/** A bar for a part of a whole, with a mark at the fair share. Hidden from screen readers, as the numbers are beside it. */
 export function bar(part, mark, whole) {
   const share = (amount) => `${whole > 0 ? Math.min(100, Math.max(0, (amount / whole) * 100)) : 0}%`;
   const full = h("span", { class: part > mark + 1e-6 ? "full over" : "full" });
@@ -101,5 +101,5 @@ export function bar(part, mark, whole) {
   return h("span", { class: "bar", "aria-hidden": "true" }, full, at);
 }
 
-/** Sentences, one a line. */
+/** Sentences, one per line. */
 export const sentences = (all) => h("ul", { class: "evidence" }, all.map((one) => h("li", {}, one)));

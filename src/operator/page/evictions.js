@@ -1,10 +1,10 @@
-// Who was evicted of late, for whom, and why.
+// Recent evictions: which pods, for which workload, and why.
 
 import { evictionList } from "./answers.js";
 import { filter, h, number, replace, table, toNode, toWorkload } from "./dom.js";
 import { bound, brief, clock, counted, number as written, remarks, sentence } from "./format.js";
 
-/** Evictions that are asked for at once. */
+/** Evictions per request. */
 const PAGE = 200;
 
 export function evictions({ api, refresh }) {

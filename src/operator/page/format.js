@@ -1,4 +1,4 @@
-// Numbers, times and sentences as people read them.
+// Formats numbers, times and sentences.
 
 const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 
@@ -17,7 +17,7 @@ export function bytes(amount) {
   return `${number(amount)} ${units[unit]}`;
 }
 
-/** What queues share: how it is called, and how its amounts are written. */
+/** The resources that queues share: their names, and the format of amounts. */
 export const RESOURCES = {
   gpu: { name: "GPUs", write: number },
   cpu: { name: "CPU cores", write: number },
@@ -37,7 +37,7 @@ export function age(time, now = Date.now()) {
 const hours = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const days = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
-/** The time of day, and the day where that is not today's. */
+/** The time of day, with the date if it is not today. */
 export function clock(time) {
   const date = new Date(time);
   const of = hours.format(date);
@@ -52,10 +52,10 @@ export const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
 /** Names of states, in words. */
 export const words = (state) => state.replace(/([a-z])([A-Z])/g, (_, before, after) => `${before} ${after.toLowerCase()}`);
 
-/** A name without most of the digits that its maker put behind it. */
+/** A name without most of the uid at its end. */
 export const brief = (name) => name.replace(/-([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/, "-$1…");
 
-/** What may be missing in a list. */
+/** Notes on parts that a list may lack. */
 export function remarks(meta, aboutTheLeader) {
   const all = [];
   if (meta.namespacesLeftOut > 0) {

@@ -1,4 +1,4 @@
-// Starts the page: shows the view that the address names, and reads it anew while somebody looks.
+// Starts the page: shows the view that the address names, and refreshes it while the page is visible.
 
 import { Api } from "./api.js";
 import { replace } from "./dom.js";
@@ -12,10 +12,10 @@ import { whatIf } from "./what_if.js";
 import { workload } from "./workload.js";
 import { workloads } from "./workloads.js";
 
-/** From one reading to the next, in milliseconds. */
+/** Interval of refreshes, in milliseconds. */
 const EVERY = 10_000;
 
-/** Each makes a view: `{ title, element, refresh(signal), move(parts, query)?, close()? }`. `move` takes the view to another address without making it anew. */
+/** Functions that create the views: `{ title, element, refresh(signal), move(parts, query)?, close()? }`. `move` changes the address of a view without creating it again. */
 const VIEWS = { queues, nodes, workloads, evictions, "what-if": whatIf };
 
 const session = new Session(window);
@@ -35,7 +35,7 @@ function address() {
   return { view, name: isOne ? "workload" : view, make: isOne ? workload : VIEWS[view], parts: parts.slice(1), query: new URLSearchParams(query) };
 }
 
-/** Somebody may have typed it. */
+/** The address may be typed, and invalid. */
 function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -63,7 +63,7 @@ function show() {
   refresh();
 }
 
-/** Reads what is shown, now and then again. */
+/** Refreshes the view now and at intervals. */
 async function refresh() {
   clearTimeout(timer);
   reading?.abort();

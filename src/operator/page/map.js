@@ -1,4 +1,4 @@
-// Draws nodes and their GPUs: one square for each GPU. Only what is in sight is drawn, so the number of nodes does not matter.
+// Draws nodes and their GPUs: one square for each GPU. Only the visible part is drawn, so the number of nodes does not matter.
 
 /** The side of a GPU's square and the gaps, in pixels, the most spacious first, and up to how many nodes. */
 const SIZES = [
@@ -128,7 +128,7 @@ export class GpuMap {
     context.clearRect(0, 0, width, height);
     const first = Math.max(0, Math.floor(scrollTop / this.#height)) * this.#columns;
     const last = Math.min(this.#nodes.length, (Math.floor((scrollTop + height) / this.#height) + 1) * this.#columns);
-    // By colour: changing it costs more than a square.
+    // Sorted by colour: changing the colour costs more than drawing a square.
     const squares = { used: [], free: [], shared: [] };
     const frames = { bad: [], warn: [] };
     for (let index = first; index < last; index += 1) this.#collect(index, scrollTop, squares, frames);

@@ -1,4 +1,4 @@
-// The GPU map: which GPUs of which nodes are in use, and to what part. The same as a table for those who want one.
+// The GPU map: which GPUs of which nodes are in use, and to what part. The same as a table.
 
 import { gpuMap, node as readNode } from "./answers.js";
 import { path } from "./api.js";
@@ -6,10 +6,10 @@ import { choice, filter, h, number, replace, table, toNode, toWorkload } from ".
 import { bytes, counted, number as written, words } from "./format.js";
 import { GpuMap } from "./map.js";
 
-/** Nodes in the table at once. */
+/** Nodes per page of the table. */
 const ROWS = 200;
 
-/** So that node-9 comes before node-10. */
+/** Compares names with numbers, so that node-9 comes before node-10. */
 const byNumber = new Intl.Collator("en", { numeric: true });
 
 const SHOWN = {

@@ -1,4 +1,4 @@
-// The tree of queues: what each holds of what it is entitled to, now and of late.
+// The tree of queues: what each holds and is entitled to, now and in the last hours.
 
 import { explanation, queueHistory, queueList } from "./answers.js";
 import { path } from "./api.js";
@@ -7,7 +7,7 @@ import { bar, choice, filter, h, number, replace, sentences, table } from "./dom
 import { badge, holder } from "./workloads.js";
 import { RESOURCES, bound, clock, counted, sentence } from "./format.js";
 
-/** Rows that are drawn at once. */
+/** Limit on the rows that are drawn. */
 const ROWS = 200;
 
 export function queues({ api, refresh, parts }) {

@@ -1,4 +1,4 @@
-// Whose rights the page has: those of a token, which this tab keeps until it is closed.
+// The token of the user, which this tab keeps until it is closed.
 
 import { h } from "./dom.js";
 
@@ -15,7 +15,7 @@ export class Session {
     this.#token = this.#storage.getItem(KEY) ?? "";
   }
 
-  /** Takes the token that a link brings behind its #, which browsers send to nobody. It goes from the address at once. */
+  /** Reads the token from the fragment of a link, which browsers do not send to servers, and removes it from the address. */
   takeFromAddress() {
     const brought = /^#token=([\w.~+/=-]+)$/.exec(this.#window.location.hash);
     if (!brought) return;
@@ -23,7 +23,7 @@ export class Session {
     this.#window.history.replaceState(null, "", "#/queues");
   }
 
-  /** What goes along with each request. An API server that passes it on takes the usual header for itself. */
+  /** The headers of each request. The API server's proxy removes the header `Authorization`, so there is another one. */
   headers() {
     return this.#token ? { "X-Unikai-Token": this.#token } : {};
   }
@@ -43,7 +43,7 @@ export class Session {
   }
 }
 
-/** Asks for a token, and says how to come by one. */
+/** The form for a token, with a text about how to get one. */
 export function tokenForm(session, why, done) {
   const field = h("input", {
     id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "token-help",

@@ -1,4 +1,4 @@
-// Asks what would become of workloads that are not there yet.
+// What-if requests: what the scheduler would do with workloads that do not exist yet.
 
 import { whatIf as readWhatIf } from "./answers.js";
 import { h, replace, sentences, table, toWorkload } from "./dom.js";

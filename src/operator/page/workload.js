@@ -7,7 +7,7 @@ import { age, brief, clock, counted, number as written, remarks, sentence, words
 import { cause } from "./evictions.js";
 import { badge, holder, states } from "./workloads.js";
 
-/** Pods that are drawn. */
+/** Limit on the pods that are listed. */
 const PODS = 200;
 
 export function workload({ api, parts: [namespace, name] }) {

@@ -1,11 +1,11 @@
-// Workloads: how far they are, their places in line, and why they wait.
+// Workloads: their state, their positions in their queues, and why they wait.
 
 import { workloadDetails, workloadList } from "./answers.js";
 import { path } from "./api.js";
 import { choice, filter, h, number, replace, sentences, table, toWorkload } from "./dom.js";
 import { age, brief, counted, number as written, remarks, sentence, words } from "./format.js";
 
-/** Workloads that are asked for at once. */
+/** Workloads per request. */
 const PAGE = 200;
 
 export function workloads({ api, refresh, query }) {
@@ -81,7 +81,7 @@ function row(api, workload) {
     h("td", { class: "why" }, workload.verdict && why(api, workload)));
 }
 
-/** The first sentence; what it rests on is asked for when it is opened. */
+/** The first sentence; the evidence is requested when it is opened. */
 function why(api, { namespace, name, verdict }) {
   const evidence = h("div", {});
   const ontoggle = async (event) => {
@@ -96,16 +96,16 @@ function why(api, { namespace, name, verdict }) {
   return h("details", { "data-key": `why ${namespace}/${name}`, ontoggle }, h("summary", {}, sentence(verdict.sentence)), evidence);
 }
 
-/** The state of a workload. One that is held and waits is held; one that runs is what it is, and held. */
+/** The state of a workload. With a hold, a waiting one is shown as held, and a running one as running and held. */
 export function states({ state, held }) {
   if (!held || ["Leaving", "Finished", "Empty"].includes(state)) return badge(state);
   return state === "Waiting" ? badge("Held") : [badge(state), " ", badge("Held")];
 }
 
-/** Who holds it, and why. */
+/** The hold, and its reason. */
 export const holder = ({ queue, reason }) => (queue ? `by queue ${queue}` : "itself") + (reason ? ` (${reason})` : "");
 
-/** A state in words, with its colour. */
+/** The name of a state, with its colour. */
 export function badge(state) {
   const kinds = { Waiting: "warn", PartlyRunning: "warn", Running: "good", Failed: "bad", Gated: "warn", Held: "warn" };
   return h("span", { class: `badge ${kinds[state] ?? ""}` }, words(state));
