@@ -446,6 +446,7 @@ impl Scheduler {
         self.handle_taken(taken);
     }
 
+    /// Logs and counts what could not be used, and reports objects that are set aside to their owners.
     fn handle_taken(&mut self, taken: Taken) {
         self.changed |= taken.told;
         for rejection in taken.rejections {
