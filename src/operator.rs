@@ -275,7 +275,7 @@ async fn supervise(
     }
     ends.release.cancel();
     ends.servers.cancel();
-    late.extend(services.drain(rounds::DRAIN / 4).await);
+    late.extend(services.drain(rounds::END).await);
     for ended in late {
         error!(error = %format!("{:#}", ended.into_error()), "a component did not end well");
     }

@@ -122,6 +122,8 @@ enum End {
     Stuck(Duration),
 }
 
+/// Limit on the time for which a write that left is waited for. A shutdown is not delayed for longer.
+const LATE: Duration = Duration::from_secs(5);
 /// Time for open work when the Lease is passed to another replica.
 const YIELD_AFTER: Duration = Duration::from_millis(300);
 /// Maximum doublings of the delay before a Lease is passed to another replica.
@@ -230,7 +232,7 @@ impl Elector {
             self.status.send_modify(|status| status.leading = false);
             // What has left may still arrive, and must not do so in the term of the next holder.
             let late = self.params.duration.saturating_sub(self.params.renew_deadline);
-            self.fence.settled(late).await;
+            self.fence.settled(late.min(LATE)).await;
             self.fence = Fence::closed();
             match end {
                 End::Released => break,

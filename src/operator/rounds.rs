@@ -33,6 +33,8 @@ use crate::config::{Common, Resolved, ShardRules};
 
 /// How long components may take to finish. Kubernetes gives the process 30 s in all.
 pub const DRAIN: Duration = Duration::from_secs(20);
+/// How long Leases and servers may take to end after them. A Lease is released once no write can arrive any more.
+pub const END: Duration = Duration::from_secs(8);
 
 /// The name of the configuration on `/readyz`.
 const CONFIGURATION: &str = "configuration";
