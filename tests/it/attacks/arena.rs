@@ -82,7 +82,7 @@ pub struct Arena {
     devices: Mutex<BTreeMap<String, String>>,
     rss_at_start: Mutex<u64>,
     restarts: AtomicUsize,
-    _server: Option<RunningServer>,
+    server: Option<RunningServer>,
     folder: tempfile::TempDir,
 }
 
@@ -93,6 +93,11 @@ impl Arena {
             .await
             .expect("the API server starts");
         Self::embedded_in(server, &[]).await
+    }
+
+    /// The size of an attack: all on a real API server, a third on the embedded one, which takes long in a debug build.
+    pub fn size(&self, all: usize) -> usize {
+        if self.server.is_some() { all / 3 } else { all }
     }
 
     /// The same with a server that runs already, and more flags of the operator.
@@ -166,7 +171,7 @@ impl Arena {
             devices: Mutex::default(),
             rss_at_start: Mutex::default(),
             restarts: AtomicUsize::default(),
-            _server: server,
+            server,
             folder,
         };
         arena.install().await;

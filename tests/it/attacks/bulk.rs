@@ -42,7 +42,7 @@ async fn assert_told_briefly(arena: &Arena, prefix: &str) {
 
 /// Creates pods that differ from a small one in what `change` does, and waits until the operator has handled them.
 async fn create_pods(arena: &Arena, name: &str, count: usize, change: impl Fn(usize, &mut Value)) {
-    for at in 0..count {
+    for at in 0..arena.size(count) {
         let mut pod = pod(&format!("{name}-{at}"), json!({"cpu": "10m"}));
         change(at, &mut pod);
         let _ = arena.create(pod).await;
@@ -140,7 +140,7 @@ pub async fn annotations_are_wrong_at_length(arena: &Arena) {
         "spec": {"parallelism": 60, "completions": 60, "template": {"metadata": {"labels": queue}, "spec": template["spec"]}}});
     let _ = arena.create(job).await;
     for round in 0..4 {
-        for at in 0..40 {
+        for at in 0..arena.size(40) {
             let mut wrong = pod(&format!("wrong-{at}"), json!({"cpu": "10m", "nvidia.com/gpu": "8"}));
             wrong["metadata"]["annotations"] = json!({"kai.scheduler/preemption-delay": text(20_000),
                 "kai.scheduler/staleness-grace-period": text(20_000), "kai.scheduler/topology": text(20_000)});
@@ -165,7 +165,7 @@ pub async fn annotations_are_wrong_at_length(arena: &Arena) {
 
 pub async fn pod_groups_say_it_at_length(arena: &Arena) {
     let logged = arena.logged();
-    for at in 0..40 {
+    for at in 0..arena.size(40) {
         let long = || json!(text(LONG));
         let spec = match at % 4 {
             0 => json!({"minMember": 1, "queue": "greedy", "priorityClassName": long()}),
@@ -193,7 +193,7 @@ pub async fn pod_groups_say_it_at_length(arena: &Arena) {
 
 /// No cached result for one pod can be used for another, and none of them fits.
 pub async fn every_pod_is_of_another_kind(arena: &Arena) {
-    for at in 0..500 {
+    for at in 0..arena.size(500) {
         let mut other = with_gpus(&format!("kind-{at}"), 8);
         other["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!(format!("{}m", 10 + at));
         other["spec"]["containers"][0]["resources"]["limits"][format!("x{at}.example.com/a")] = json!("1");
