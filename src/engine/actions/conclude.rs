@@ -213,7 +213,7 @@ fn pipeline(model: &Model, id: PodId, place: &Place) -> Option<Pipeline> {
 }
 
 fn eviction(model: &Model, log: &mut CycleLog, id: PodId) -> Option<Eviction> {
-    let reason = log.verdicts.remove(&id)?;
+    let reason = log.evictions.remove(&id)?;
     Some(Eviction {
         pod: model.pods()[id].input.pod.clone(),
         group: group_of(model, id)?,

@@ -37,7 +37,7 @@ pub struct CycleLog {
     /// Why pod groups wait.
     pub findings: BTreeMap<PodGroupId, Findings>,
     /// Why pods are evicted.
-    pub verdicts: BTreeMap<PodId, EvictionReason>,
+    pub evictions: BTreeMap<PodId, EvictionReason>,
     /// Pods that had a place and lost it in this cycle.
     pub taken: BTreeMap<PodId, Taken>,
     /// For each successful reclaim, the queues that gained by it.

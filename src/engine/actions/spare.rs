@@ -86,7 +86,7 @@ pub fn spare_needless(cycle: &mut Cycle) -> bool {
     let mut found: Vec<(PodId, State)> = Vec::new();
     for (pod, taken) in taken {
         let now = &sparer.model.pods()[pod].state;
-        let meant = (log.verdicts.get(&pod)).is_some_and(|reason| reason.action == ActionKind::StaleGangEviction);
+        let meant = (log.evictions.get(&pod)).is_some_and(|reason| reason.action == ActionKind::StaleGangEviction);
         let waits_for_its_own = now.plan.is_some() && now.plan == now.hold;
         let reclaim_relies_on = || now.plan.is_none() && reclaim_relies_on(sparer.model, log, pod, &taken);
         let to_be_spared = policy.plugins.spare || waits_for_its_own;
@@ -106,7 +106,7 @@ pub fn spare_needless(cycle: &mut Cycle) -> bool {
 /// Removes what was recorded about evictions of pods that are not evicted after all.
 pub fn forget_evictions(cycle: &mut Cycle, pods: &[PodId]) {
     for &pod in pods {
-        cycle.log.verdicts.remove(&pod);
+        cycle.log.evictions.remove(&pod);
         cycle.model.refund_budgets(pod);
     }
     restore_eviction_times(cycle, pods);
@@ -130,7 +130,7 @@ fn restore_eviction_times(cycle: &mut Cycle, pods: &[PodId]) {
         .collect();
     for pod_group in pod_groups {
         let entry = &cycle.model.pod_groups()[pod_group];
-        let evicted = entry.pods.iter().any(|pod| cycle.log.verdicts.contains_key(pod));
+        let evicted = entry.pods.iter().any(|pod| cycle.log.evictions.contains_key(pod));
         if let Some(before) = cycle.log.evictions_before.get(&pod_group).filter(|_| !evicted) {
             cycle.model.not_evicted(pod_group, *before);
         }

@@ -76,7 +76,7 @@ pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
         }
         for (pod, cause) in doomed {
             cycle.model.evict(pod);
-            cycle.log.verdicts.insert(
+            cycle.log.evictions.insert(
                 pod,
                 EvictionReason {
                     action: ActionKind::StaleGangEviction,

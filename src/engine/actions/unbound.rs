@@ -66,7 +66,7 @@ pub fn free_unbound(cycle: &mut Cycle) -> bool {
     // More is free than when they were filled.
     cycle.caches.unschedulable.clear();
     let mut waiting = waiting_on(cycle.model, &freed);
-    if !cycle.log.verdicts.is_empty() {
+    if !cycle.log.evictions.is_empty() {
         waiting.retain(|(_, planned)| planned.iter().all(|pod| unbound.binary_search(pod).is_err()));
     }
     allocate_planned(cycle, waiting);

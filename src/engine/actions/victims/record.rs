@@ -35,7 +35,7 @@ pub fn record(cycle: &mut Cycle, answer: &Answer) {
                 preemptor: Some(preemptor.clone()),
                 cause: case.action.cause(between.clone()),
             };
-            cycle.log.verdicts.insert(pod, reason);
+            cycle.log.evictions.insert(pod, reason);
         }
         let times = cycle.model.pod_groups()[batch.pod_group].eviction_times();
         cycle.log.evictions_before.entry(batch.pod_group).or_insert(times);
