@@ -349,6 +349,8 @@ pub struct Settings {
     pub queue_metric_labels: Vec<MetricLabel>,
     /// How long a bind may wait for volumes.
     pub volume_binding_timeout: Duration,
+    /// How often the scheduler's model is compared with one that is built anew; zero: never.
+    pub self_check_interval: Duration,
     /// A watch is ended and resumed after so many seconds.
     pub watch_timeout: u32,
     /// How long background writes that are due wait for bindings.
@@ -385,6 +387,7 @@ impl Default for Settings {
             messages: Wording::default(),
             queue_metric_labels: Vec::new(),
             volume_binding_timeout: Duration::from_secs(120),
+            self_check_interval: Duration::from_secs(600),
             watch_timeout: 20,
             background_delay: Duration::from_secs(5),
             sharing: fractions::Settings::default(),

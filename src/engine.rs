@@ -37,6 +37,7 @@ use fairshare::divide::divide_tree;
 use fairshare::tree::schedulable_queue;
 use input::{Counts, Event, GroupKey, Millis, Name, PodRef, Time};
 use model::Model;
+use model::digest::Digest;
 use model::epochs::{Change, Epoch, Seen};
 use model::ids::{PodGroupId, PodId};
 use model::pod::{Assumed, Status};
@@ -295,10 +296,24 @@ impl Engine {
         })
     }
 
+    /// What another engine with the same events must agree on.
+    #[must_use]
+    pub fn digest(&mut self, now: Time) -> Digest {
+        self.model.pass_time(now);
+        self.model.prepare(&self.policy);
+        self.model.digest()
+    }
+
     /// The model, for tests and reports.
     #[must_use]
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// Changes the model behind the engine's back, as a fault would.
+    #[cfg(test)]
+    pub fn tamper(&mut self, tamper: impl FnOnce(&mut Model)) {
+        tamper(&mut self.model);
     }
 
     fn k_value(&self) -> i64 {

@@ -7,6 +7,7 @@
 mod eviction;
 mod objects;
 mod placement;
+mod self_check;
 
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,12 @@ fn main() {
             if only.is_empty() || only.contains(&shape) {
                 measure(&shape, nodes, gang, queues);
             }
+        }
+    }
+    for nodes in [500, 10_000] {
+        let shape = format!("self-check:{nodes}");
+        if only.is_empty() || only.contains(&shape) {
+            self_check::measure(&shape, nodes);
         }
     }
     for nodes in [500, 5_000] {

@@ -11,6 +11,8 @@ mod look;
 mod orders;
 mod record;
 mod reports;
+mod second_model;
+mod self_check;
 mod shown;
 mod trace_events;
 
@@ -45,6 +47,7 @@ use crate::mirror::{self, Problem};
 use crate::usage;
 use cycle::Timeline;
 use intake::{Everything, Intake, Taken};
+use self_check::SelfCheck;
 use shown::Shown;
 
 /// Shortest time between two refreshes of verdicts.
@@ -138,6 +141,7 @@ pub async fn run(
         not_before: Instant::now(),
         asked: Instant::now(),
         shown: Shown::new(&shard.name),
+        self_check: SelfCheck::new(&shard.name, context.settings.self_check_interval),
         refresh_at: None,
         nodes: rules.mirror.shard.clone(),
         to_podgroups: vec![ToPodGroups::Decides(shard.scope.clone(), rules.on)],
@@ -199,6 +203,7 @@ struct Scheduler {
     /// When the mirror last evaluated selectors of devices.
     asked: Instant,
     shown: Shown,
+    self_check: SelfCheck,
     /// When verdicts are to be refreshed.
     refresh_at: Option<Instant>,
     /// Which nodes belong to the shard.
@@ -228,6 +233,8 @@ enum Trigger {
     Cycle,
     /// Verdicts are to be refreshed.
     Refresh,
+    /// A step of a self-check.
+    SelfCheck,
     Messages(usize),
 }
 
@@ -263,6 +270,7 @@ impl Scheduler {
             let wake = self.next_cycle();
             let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
             let (shares, refresh) = (self.shown.due(), self.refresh_at);
+            let check = self.self_check.due().filter(|_| self.missing.is_empty());
             self.context.heartbeat.wait();
             let trigger = tokio::select! {
                 biased;
@@ -288,6 +296,7 @@ impl Scheduler {
                 () = until(shares.unwrap_or(at)), if shares.is_some() => Trigger::Shares,
                 () = until(at), if wake.is_some() => Trigger::Cycle,
                 () = until(refresh.unwrap_or(at)), if refresh.is_some() => Trigger::Refresh,
+                () = until(check.unwrap_or(at)), if check.is_some() => Trigger::SelfCheck,
                 () = until(self.asked + SELECTORS_EVERY), if self.intake.core.mirror.selectors_wait() => Trigger::Selectors,
                 received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => Trigger::Messages(received),
             };
@@ -318,6 +327,7 @@ impl Scheduler {
                     }
                 }
                 Trigger::Selectors => {}
+                Trigger::SelfCheck => self.check_itself(),
                 Trigger::Cycle => self.cycle().await?,
                 Trigger::Refresh => self.refresh_verdicts().await?,
                 Trigger::Messages(0) => return Err(Error::Closed),
@@ -582,6 +592,14 @@ impl Scheduler {
         timeline.end();
         timeline.record();
         Ok(())
+    }
+
+    /// Does the next step of a self-check. A model that is not what it should be is built anew.
+    fn check_itself(&mut self) {
+        if self.self_check.step(&mut self.intake, &self.stores, now()) {
+            warn!("the model is built anew");
+            self.with_intake(|intake, all| intake.build_anew(now(), all));
+        }
     }
 
     /// Refreshes verdicts, and sends those that changed to podgroups.

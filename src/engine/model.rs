@@ -11,6 +11,7 @@ pub mod check;
 pub mod class;
 pub mod constraints;
 pub mod devices;
+pub mod digest;
 pub mod directory;
 pub mod epochs;
 pub mod ids;
@@ -464,7 +465,6 @@ impl Model {
     }
 
     /// Storage used and promised, recounted from the places of all pods.
-    #[cfg(test)]
     #[must_use]
     pub fn storage_counted_anew(&self) -> Storage {
         let mut storage = self.storage.unused();

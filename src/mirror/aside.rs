@@ -168,6 +168,12 @@ impl Aside {
         objects.chain(held_back)
     }
 
+    /// Nothing is set aside because of a panic, now or before it changed.
+    #[must_use]
+    pub fn nothing_failed(&self) -> bool {
+        self.left_out.is_empty() && self.held_back.is_empty()
+    }
+
     /// Holds a pod group back until it changes; false if it is held back already. The caller reports it.
     pub fn hold_back(&mut self, group: &GroupKey) -> bool {
         if self.holds_back(group) {

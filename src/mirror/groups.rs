@@ -315,13 +315,13 @@ impl Mirror {
         }
         let drafts = self.drafts.iter().filter_map(|draft| draft.group.clone());
         groupings.drafts.extend(drafts);
-        groupings.memberships.sort_by(|left, right| left.0.cmp(&right.0));
-        groupings.drafts.sort_by(|left, right| left.key.cmp(&right.key));
         groupings
     }
 
     /// Takes over groupings of another mirror, for pods that are known here.
-    pub fn adopt(&mut self, groupings: &Groupings) -> Output {
+    pub fn adopt(&mut self, mut groupings: Groupings) -> Output {
+        groupings.memberships.sort_by(|left, right| left.0.cmp(&right.0));
+        groupings.drafts.sort_by(|left, right| left.key.cmp(&right.key));
         let (mut out, mut pods) = (Output::default(), Output::default());
         let known = &groupings.memberships;
         let found = |uid: &str| known.binary_search_by(|(other, _)| (**other).cmp(uid)).ok();

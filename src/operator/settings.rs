@@ -64,6 +64,10 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_VOLUME_BINDING_TIMEOUT", value_name = "SECONDS", default_value = "120", value_parser = lease::seconds)]
     pub volume_binding_timeout: Duration,
 
+    /// How often the scheduler's model is compared with one that is built anew; 0: never
+    #[arg(long, env = "UNIKAI_SELF_CHECK_INTERVAL", value_name = "SECONDS", default_value = "600", value_parser = lease::seconds)]
+    pub self_check_interval: Duration,
+
     /// Foresee how kubelets align pods to NUMA zones, from the NodeResourceTopology objects: KAI's plugin `numa`
     #[arg(long, env = "UNIKAI_NUMA", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub numa: bool,
@@ -286,6 +290,7 @@ impl TryFrom<Args> for Settings {
             default_queue: scheduling.default_queue,
             disruption_budgets: scheduling.disruption_budgets,
             volume_binding_timeout: scheduling.volume_binding_timeout,
+            self_check_interval: scheduling.self_check_interval,
             watch_timeout: network.watch_timeout,
             background_delay: network.background_delay,
             numa: scheduling.numa.then(|| resource_names(&scheduling.numa_ignore)),

@@ -22,6 +22,7 @@ mod numa_exporter;
 mod page;
 mod scaleup;
 mod schedule;
+mod self_check;
 mod shards;
 mod sharing;
 mod telemetry;

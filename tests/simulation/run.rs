@@ -341,6 +341,8 @@ fn settings(name: &str, seed: u64) -> Settings {
         "true",
         "--watch-timeout",
         watch_timeout,
+        "--self-check-interval",
+        "3",
         "--webhook-url",
         "https://192.0.2.1:9443",
     ];

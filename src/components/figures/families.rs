@@ -3,6 +3,7 @@
 
 use crate::components::connection_failures;
 use crate::engine::decision::Cause;
+use crate::engine::model::digest;
 use crate::engine::policy::ActionKind;
 
 /// The type of a family.
@@ -73,6 +74,11 @@ const WEBHOOK: LabelValues = (
         "validate-topology",
     ],
 );
+/// What a self-check finds: an object on which models differ, or a rule that is broken.
+pub const SELF_CHECK_FINDS: [&str; 5] = {
+    let [node, queue, pod_group, pod] = digest::Kind::NAMES;
+    [node, queue, pod_group, pod, "rule"]
+};
 /// Why a bind failed.
 const BIND_CAUSES: &[&str] = &[
     "refused",
@@ -340,6 +346,30 @@ pub const OF_THE_PROCESS: &[Family] = &[
         "unikai_object_panics_total",
         &[("component", &["binder", "grouper", "podgroups", "scheduler"])],
         "Panics while one object was handled, or in a cycle, by a fault of ours; the object is left out there until it changes.",
+    ),
+    family(
+        Counter,
+        "unikai_self_checks_total",
+        &[("shard", &[]), ("result", &["same", "differs", "given_up"])],
+        "Comparisons of the scheduler's model with one built anew.",
+    ),
+    family(
+        Counter,
+        "unikai_self_check_differences_total",
+        &[("shard", &[]), ("of", &SELF_CHECK_FINDS)],
+        "Objects on which the scheduler's model differed from one built anew, and rules that it broke: faults of ours.",
+    ),
+    family(
+        Gauge,
+        "unikai_self_check_timestamp_seconds",
+        &[("shard", &[])],
+        "When the last self-check ended, in seconds since 1970.",
+    ),
+    family(
+        Gauge,
+        "unikai_self_check_duration_seconds",
+        &[("shard", &[])],
+        "CPU time that the last self-check took.",
     ),
     family(
         Gauge,

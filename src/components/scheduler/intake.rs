@@ -7,10 +7,13 @@
 //! Decisions that the API server does not show yet are not in the rebuilt model, so the next cycle waits for them. Retry delays after failed binds and evictions are
 //! copied to the new model.
 
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
 use tracing::{error, warn};
 
 use crate::components::bus::Object;
 use crate::components::panics;
+use crate::components::scheduler::second_model::{Origin, Told};
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupKey, Name, Time};
 use crate::engine::model::pod::Assumed;
@@ -22,12 +25,16 @@ use crate::scheduler_core::SchedulerCore;
 
 /// How long to wait for open binds and evictions after a rebuild, in milliseconds. Their requests have timed out by then.
 const PATIENCE: i64 = 60_000;
+/// Limit on the changes that wait for a second model. One that is further behind is given up.
+const FOLLOWED: usize = 16_384;
 /// After so many panics of cycles in a row without a pod group as the cause, the process ends.
 const FAILURES: u32 = 3;
 
 /// Mirror and engine, and what is needed to rebuild them.
 pub struct Intake {
     pub core: SchedulerCore,
+    /// Where a second model is told what this one is told, while a self-check lasts.
+    pub follower: Option<SyncSender<Told>>,
     settings: mirror::Settings,
     policy: Policy,
     /// The last usage of queues that the engine got.
@@ -74,6 +81,7 @@ impl Intake {
     pub fn new(settings: mirror::Settings, policy: Policy) -> Self {
         Self {
             core: SchedulerCore::new(settings.clone(), policy.clone()),
+            follower: None,
             settings,
             policy,
             usage: Vec::new(),
@@ -100,6 +108,7 @@ impl Intake {
             self.settings.clone_from(settings);
             self.begin_anew(now, everything, &mut taken);
         } else if changed {
+            self.follower = None;
             self.core.engine.set_policy(policy.clone());
             taken.told = true;
         }
@@ -128,6 +137,11 @@ impl Intake {
     /// Applies a change.
     pub fn change(&mut self, change: &PackedChange, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
+        if let Some(follower) = &self.follower
+            && follower.try_send(Told::Change(change.clone(), now)).is_err()
+        {
+            self.follower = None;
+        }
         if let Err(panic) = self.attempt(change, now, &mut taken) {
             let object = Identity::of(change);
             failed(&object, &panic);
@@ -226,8 +240,44 @@ impl Intake {
         Ok(())
     }
 
+    /// Has a second model told what this one is told from now on, and says what it begins with. `None`: objects are left out here by their past.
+    pub fn follow_by_another(&mut self, now: Time) -> Option<(Origin, Receiver<Told>)> {
+        if !self.core.mirror.aside.nothing_failed() {
+            return None;
+        }
+        let (follower, told) = sync_channel(FOLLOWED);
+        self.follower = Some(follower);
+        let origin = Origin {
+            settings: self.settings.clone(),
+            policy: self.policy.clone(),
+            groupings: self.core.mirror.groupings(),
+            now,
+        };
+        Some((origin, told))
+    }
+
+    /// Sends the second model what this one amounts to. False: it has not been told all that this one was told.
+    pub fn send_digest(&mut self, now: Time) -> bool {
+        let Some(follower) = &self.follower else { return false };
+        if !self.core.mirror.aside.nothing_failed() {
+            return false;
+        }
+        let Ok(digest) = panics::catch(|| self.core.engine.digest(now)) else {
+            return false;
+        };
+        follower.try_send(Told::Digest(Box::new(digest), now)).is_ok()
+    }
+
+    /// Builds the model anew, because it is not what it should be.
+    pub fn build_anew(&mut self, now: Time, everything: &Everything) -> Taken {
+        let mut taken = Taken::default();
+        self.begin_anew(now, everything, &mut taken);
+        taken
+    }
+
     /// Rebuilds mirror and engine. An object that causes a panic is set aside and the rebuild starts again, so it ends.
     fn begin_anew(&mut self, now: Time, everything: &Everything, taken: &mut Taken) {
+        self.follower = None;
         let quietly = |what: &mut dyn FnMut()| panics::catch(what).is_ok();
         let mut under_way = Vec::new();
         quietly(&mut || under_way = self.core.engine.under_way());
@@ -256,7 +306,7 @@ impl Intake {
             taken.left_out.push(object);
         }
         let adopted = quietly(&mut || {
-            let output = self.core.mirror.adopt(&groupings);
+            let output = self.core.mirror.adopt(std::mem::take(&mut groupings));
             self.core.forward(output, now);
         });
         if !adopted {
@@ -305,4 +355,4 @@ fn change(object: Object, there: bool) -> PackedChange {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

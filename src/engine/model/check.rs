@@ -1,8 +1,7 @@
 //! Invariants of the model, by name, and a fingerprint of its state.
 
-#![cfg(test)]
-
 use std::collections::BTreeMap;
+#[cfg(test)]
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Model;
@@ -10,6 +9,7 @@ use super::ids::ClaimId;
 use super::node::Tally;
 use super::pod::{STATUSES, Status};
 use super::pod_weight::weight_of;
+#[cfg(test)]
 use super::resources::Resources;
 
 /// An invariant of the model.
@@ -37,24 +37,84 @@ pub enum Rule {
     DeviceNotOverGiven,
 }
 
+impl Rule {
+    /// It can be broken by what happens in the cluster: a node loses GPUs, or another scheduler binds pods to it.
+    #[must_use]
+    pub fn can_be_broken_from_outside(self) -> bool {
+        matches!(
+            self,
+            Self::NodeNotOverGiven | Self::GpuNotOverGiven | Self::DeviceNotOverGiven
+        )
+    }
+}
+
+/// The invariants in parts that are short enough to be checked between two cycles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Those of nodes.
+    Nodes,
+    /// Those of pod groups.
+    PodGroups,
+    /// Those of queues.
+    Queues,
+    /// Those of devices.
+    Devices,
+    /// Those of relations between pods.
+    Neighbours,
+    /// Those of storage.
+    Storage,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Nodes,
+        Self::PodGroups,
+        Self::Queues,
+        Self::Devices,
+        Self::Neighbours,
+        Self::Storage,
+    ];
+}
+
 impl Model {
     /// Violated invariants, each with one example. M-1 and M-2 count only what the engine itself placed.
+    #[cfg(test)]
     #[must_use]
     pub fn broken_rules(&self) -> BTreeMap<Rule, String> {
+        Part::ALL
+            .into_iter()
+            .flat_map(|part| self.broken_rules_of(part))
+            .collect()
+    }
+
+    /// The same for a part of them.
+    #[must_use]
+    pub fn broken_rules_of(&self, part: Part) -> BTreeMap<Rule, String> {
         let mut broken = BTreeMap::new();
-        self.check_nodes(&mut broken);
-        self.check_pod_groups(&mut broken);
-        self.check_queues(&mut broken);
-        self.check_devices(&mut broken);
+        match part {
+            Part::Nodes => self.check_nodes(&mut broken),
+            Part::PodGroups => self.check_pod_groups(&mut broken),
+            Part::Queues => self.check_queues(&mut broken),
+            Part::Devices => self.check_devices(&mut broken),
+            Part::Neighbours => self.check_neighbours(&mut broken),
+            Part::Storage => self.check_storage(&mut broken),
+        }
+        broken
+    }
+
+    fn check_neighbours(&self, broken: &mut BTreeMap<Rule, String>) {
         if self.neighbours_counted() && !self.neighbours_counted_anew().figures().eq(self.neighbours.figures()) {
             broken.insert(Rule::NeighboursTrue, format!("{:?}", self.neighbours));
         }
+    }
+
+    fn check_storage(&self, broken: &mut BTreeMap<Rule, String>) {
         let storage = self.storage_counted_anew();
         if storage.figures() != self.storage.figures() {
             let what = format!("{:?} against {:?}", storage.figures(), self.storage.figures());
             broken.insert(Rule::StorageTrue, what);
         }
-        broken
     }
 
     fn check_nodes(&self, broken: &mut BTreeMap<Rule, String>) {
@@ -199,7 +259,15 @@ impl Model {
         }
     }
 
+    /// Charges a queue for a GPU that no pod holds, as a fault would.
+    #[cfg(test)]
+    pub fn charge_wrongly(&mut self, queue: &str) {
+        let id = self.queues.id(queue).expect("a known queue");
+        self.queues[id].allocated[2] += crate::engine::input::GPU;
+    }
+
     /// A hash of the state: every pod's place, every node's resources, every counter.
+    #[cfg(test)]
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();

@@ -94,7 +94,6 @@ impl Device {
     }
 
     /// All figures, for comparison.
-    #[cfg(test)]
     pub fn figures(&self) -> impl std::fmt::Debug + PartialEq + std::hash::Hash + use<> {
         let mut taken: Vec<_> = self.taken.iter().filter(|(_, both)| *both != [0; 2]).cloned().collect();
         taken.sort();
@@ -469,7 +468,6 @@ impl Inventory {
     }
 
     /// A published device, capacity or counter that is overallocated.
-    #[cfg(test)]
     #[must_use]
     pub(super) fn over_given(&self) -> Option<String> {
         let over = |device: &Device| device.over_given(NOW) || device.over_given(LATER);

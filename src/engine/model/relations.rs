@@ -557,8 +557,7 @@ impl Neighbours {
         !self.counters[counter].weights.is_empty()
     }
 
-    /// All counts, for the fingerprint.
-    #[cfg(test)]
+    /// All counts, for comparison.
     pub fn figures(&self) -> impl Iterator<Item = impl std::hash::Hash + PartialEq + std::fmt::Debug + '_> {
         self.counters
             .iter()

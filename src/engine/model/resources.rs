@@ -152,6 +152,12 @@ impl ResourceNames {
         self.names[position].as_ref().expect("a position in use has a name")
     }
 
+    /// Names by position; positions that are not in use have none.
+    #[must_use]
+    pub fn by_position(&self) -> &[Option<Name>] {
+        &self.names
+    }
+
     /// Number of known names.
     #[cfg(test)]
     #[must_use]

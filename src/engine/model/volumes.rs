@@ -509,7 +509,6 @@ impl Storage {
     }
 
     /// A copy without anything that pods use.
-    #[cfg(test)]
     #[must_use]
     pub fn unused(&self) -> Self {
         let mut unused = self.clone();
@@ -526,8 +525,7 @@ impl Storage {
         unused
     }
 
-    /// Everything that pods use, for the fingerprint.
-    #[cfg(test)]
+    /// Everything that pods use, for comparison.
     pub fn figures(&self) -> impl std::hash::Hash + PartialEq + std::fmt::Debug + '_ {
         let by_class = self.by_class.iter().filter(|(_, storage)| {
             !storage.use_by_node.is_empty()

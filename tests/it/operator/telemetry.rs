@@ -99,6 +99,8 @@ async fn a_scrape_of_a_busy_operator_holds_every_metric_with_its_labels() {
         "team=owner",
         "--queue-label-to-default-metric-value",
         "team=nobody",
+        "--self-check-interval",
+        "1",
     ];
     let operator = lab.replica_with("one", &flags).await;
     operator.leads().await;
@@ -122,6 +124,7 @@ async fn a_scrape_of_a_busy_operator_holds_every_metric_with_its_labels() {
             figures == [[8.0], [8.0]] && !page.values("kai_queue_info", &[("queue_name", "passing")]).is_empty();
         let right = right && page.values("unikai_queue_pending_pod_groups", &test) == [1.0];
         let right = right && page.values("unikai_pool_leader", &[("node_pool", "blue")]) == [1.0];
+        let right = right && page.samples.contains_key("unikai_self_checks_total");
         if right { Ok(page) } else { Err(format!("{figures:?}")) }
     })
     .await;

@@ -12,14 +12,14 @@ use crate::engine::input::{GroupKey, Time};
 use crate::engine::tests::faults::panic_when_served;
 use crate::mirror::aside::HELD_BACK;
 
-const NOW: Time = Time(1_000_000);
+pub const NOW: Time = Time(1_000_000);
 
-fn read<K: DeserializeOwned>(value: Value) -> Arc<K> {
+pub fn read<K: DeserializeOwned>(value: Value) -> Arc<K> {
     Arc::new(serde_json::from_value(value).unwrap())
 }
 
 /// A pod of group `g` for a GPU; `fault` makes the mirror panic when it gets it.
-fn pod(name: &str, version: usize, more: &Value, fault: Option<&str>) -> Object {
+pub fn pod(name: &str, version: usize, more: &Value, fault: Option<&str>) -> Object {
     let mut annotations = json!({annotation::POD_GROUP_NAME: "g"});
     if let Some(fault) = fault {
         annotations["example.com/fault"] = json!(fault);
@@ -37,15 +37,15 @@ fn pod(name: &str, version: usize, more: &Value, fault: Option<&str>) -> Object 
 }
 
 /// A cluster of one node with so many GPUs, as watches and scheduler see it.
-struct Cluster {
-    stores: Stores,
-    intake: Intake,
+pub struct Cluster {
+    pub stores: Arc<Stores>,
+    pub intake: Intake,
 }
 
 impl Cluster {
-    fn new(gpus: usize) -> Self {
+    pub fn new(gpus: usize) -> Self {
         let mut cluster = Self {
-            stores: Stores::default(),
+            stores: Arc::default(),
             intake: Intake::new(mirror::Settings::default(), Policy::default()),
         };
         let resources = json!({"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": gpus.to_string()});
@@ -64,7 +64,7 @@ impl Cluster {
     }
 
     /// Applies a change; returns the objects that were set aside.
-    fn tell(&mut self, object: Object) -> Vec<String> {
+    pub fn tell(&mut self, object: Object) -> Vec<String> {
         match object.clone() {
             Object::Node(node) => drop(self.stores.nodes.insert(Node::clone(&node))),
             Object::Queue(queue) => drop(self.stores.queues.insert(Queue::clone(&queue))),
@@ -82,7 +82,7 @@ impl Cluster {
             .collect()
     }
 
-    fn bound(&mut self) -> Vec<String> {
+    pub fn bound(&mut self) -> Vec<String> {
         let binds = self.intake.core.engine.cycle(NOW).bind;
         binds.iter().map(|bind| bind.pod.name.to_string()).collect()
     }
@@ -221,7 +221,7 @@ impl Cluster {
     }
 
     /// A pod group of this name, and a pod of it.
-    fn submit(&mut self, name: &str, version: usize, preemptibility: &str) {
+    pub fn submit(&mut self, name: &str, version: usize, preemptibility: &str) {
         let group = json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
             "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": version.to_string()},
             "spec": {"queue": "q", "minMember": 1, "preemptibility": preemptibility}});

@@ -109,7 +109,6 @@ impl Claims {
     }
 
     /// All claims.
-    #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (ClaimId, &Claim)> {
         self.all.iter()
     }

@@ -1,0 +1,70 @@
+//! Under churn and faults the scheduler's model is what a new one would be.
+
+use std::time::{Duration, Instant};
+
+use unikai::devcluster::apiserver::{Effect, Match, Times};
+use unikai::devcluster::world::NodeSpec;
+
+use super::lab::{Lab, eventually, gang, pod};
+
+/// For how long the cluster is kept busy.
+const BUSY: Duration = Duration::from_secs(15);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_operator_finds_no_difference_between_its_model_and_one_built_anew() {
+    let nodes = (0..4).map(|i| NodeSpec::gpu(format!("gpu-{i}"), 8)).collect();
+    let lab = Lab::start(nodes).await;
+    let operator = lab.replica_with("one", &["--self-check-interval", "0.1"]).await;
+    let refuse = Effect::Refuse {
+        code: 500,
+        retry_after: None,
+    };
+    let chance = Times::Chance {
+        probability: 0.1,
+        seed: 1,
+    };
+    lab.server.faults().add(Match::bindings(), refuse, chance);
+    let began = Instant::now();
+    let mut round = 0_u32;
+    while began.elapsed() < BUSY {
+        for index in 0..6 {
+            lab.create(pod(&format!("pod-{round}-{index}"), 1)).await.unwrap();
+        }
+        lab.create(gang(&format!("gang-{round}"), 2, 2)).await.unwrap();
+        match round % 4 {
+            0 => lab.server.faults().drop_watches(None),
+            2 => lab.server.faults().expire_watches(None),
+            _ => {}
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if let Some(before) = round.checked_sub(2) {
+            for index in 0..6 {
+                lab.delete_pod(&format!("pod-{before}-{index}")).await;
+            }
+        }
+        round += 1;
+    }
+    eventually("two self-checks have ended", async || {
+        let page = operator.get("/metrics").await.map_err(|error| error.to_string())?;
+        let found = of(&page, "unikai_self_check_differences_total{")
+            .map(value)
+            .sum::<f64>();
+        assert!(found == 0.0, "differences\n{}", operator.log());
+        let same: f64 = of(&page, "unikai_self_checks_total{")
+            .filter(|line| line.contains("result=\"same\""))
+            .map(value)
+            .sum();
+        (same >= 2.0).then_some(()).ok_or(format!("{same} so far"))
+    })
+    .await;
+    operator.assert_no_errors();
+}
+
+fn of<'p>(page: &'p str, family: &'p str) -> impl Iterator<Item = &'p str> {
+    page.lines().filter(move |line| line.starts_with(family))
+}
+
+fn value(line: &str) -> f64 {
+    let value = line.rsplit(' ').next().and_then(|value| value.parse().ok());
+    value.expect("a metric's value")
+}
