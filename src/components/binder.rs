@@ -282,7 +282,7 @@ impl Binder {
             Change::Applied(_) | Change::Deleted(_) => Vec::new(),
         };
         for id in concerned {
-            self.audit.look(&id, &self.groups, &self.stores);
+            self.audit.look(&id, &self.groups, &self.stores, now);
         }
     }
 
@@ -399,9 +399,9 @@ impl Binder {
     /// The next timer.
     fn wake(&self) -> Option<Instant> {
         let others = if self.active.is_empty() {
-            [self.groups.next(), None]
+            [self.groups.next(), self.audit.next(), None]
         } else {
-            [self.groups.next(), self.reviews.next()]
+            [self.groups.next(), self.audit.next(), self.reviews.next()]
         };
         self.pause.into_iter().chain(others.into_iter().flatten()).min()
     }
@@ -410,6 +410,7 @@ impl Binder {
     fn run_due(&mut self) {
         let now = Instant::now();
         self.pause = self.pause.filter(|pause| *pause > now);
+        self.audit.report(now);
         let active = self.acts_in();
         if active != self.active {
             self.active = active;
@@ -616,7 +617,7 @@ impl Binder {
         match ended.map_err(|panic| panicked("cleanup of the binder", &panic))? {
             Cleanup::Made(id, made) => {
                 self.groups.made(&id, made.as_deref().map_err(Clone::clone), now);
-                self.audit.look(&id, &self.groups, &self.stores);
+                self.audit.look(&id, &self.groups, &self.stores, now);
             }
             Cleanup::Recorded(id, recorded) => {
                 self.groups

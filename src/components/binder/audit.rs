@@ -1,12 +1,16 @@
 //! Checks the invariants of shared GPUs against the watched objects: a group has one device, a device one group, and
 //! the portions of its pods do not exceed the device. A violation is logged as ERROR and counted in a metric.
 //!
+//! Only one that lasts counts: while a watch lists its objects again, new ones are known before those that are gone are.
+//!
 //! An index from devices to groups limits the check after a change to the groups concerned.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use tokio::time::Instant;
 use tracing::{error, info};
 
 use super::groups::{Group, GroupId, Groups};
@@ -19,23 +23,47 @@ const WHOLE: u64 = 1_000_000;
 /// From this value on, the label for the memory of a GPU counts bytes, not MiB.
 const BYTES_FROM: u64 = 1 << 20;
 
+/// A violation is reported once it has lasted for so long.
+const LASTS: Duration = Duration::from_secs(5);
+
 /// The current violations.
 #[derive(Default)]
 pub struct Audit {
+    /// Those that are reported.
     broken: BTreeMap<GroupId, String>,
+    /// Those that are not reported yet, and since when they last.
+    new: BTreeMap<GroupId, (Instant, String)>,
     devices: HashMap<GroupId, BTreeSet<String>>,
     groups: HashMap<(Arc<str>, String), BTreeSet<GroupId>>,
 }
 
 impl Audit {
     /// Checks a changed group, and those that share or shared a device with it.
-    pub fn look(&mut self, changed: &GroupId, groups: &Groups, stores: &Stores) {
+    pub fn look(&mut self, changed: &GroupId, groups: &Groups, stores: &Stores, now: Instant) {
         let mut concerned = self.index(changed, groups.get(changed).map(devices).unwrap_or_default());
         concerned.insert(changed.clone());
         for id in concerned {
             let found = groups.get(&id).and_then(|group| self.breach(&id, group, stores));
-            self.note(id, found);
+            self.note(id, found, now);
         }
+    }
+
+    /// When [`Audit::report`] has something to do.
+    pub fn next(&self) -> Option<Instant> {
+        self.new.values().map(|(since, _)| *since + LASTS).min()
+    }
+
+    /// Reports the violations that have lasted long enough.
+    pub fn report(&mut self, now: Instant) {
+        if self.next().is_none_or(|next| next > now) {
+            return;
+        }
+        for (id, (_, what)) in self.new.extract_if(.., |_, (since, _)| *since + LASTS <= now) {
+            error!(node = %id.node, group = %id.group, error = what, "shared GPU given wrongly");
+            metrics::counter!("unikai_shared_gpu_breaches_total").increment(1);
+            self.broken.insert(id, what);
+        }
+        self.show();
     }
 
     /// Updates the devices of a group. Returns the groups with a device that it got or lost.
@@ -83,22 +111,25 @@ impl Audit {
         })
     }
 
-    fn note(&mut self, id: GroupId, found: Option<String>) {
-        let before = self.broken.get(&id);
-        if before == found.as_ref() {
-            return;
-        }
+    fn note(&mut self, id: GroupId, found: Option<String>, now: Instant) {
         match found {
+            Some(what) if self.broken.get(&id) == Some(&what) => drop(self.new.remove(&id)),
             Some(what) => {
-                error!(node = %id.node, group = %id.group, error = what, "shared GPU given wrongly");
-                metrics::counter!("unikai_shared_gpu_breaches_total").increment(1);
-                self.broken.insert(id, what);
+                let since = self.new.get(&id).filter(|(_, before)| *before == what);
+                let since = since.map_or(now, |(since, _)| *since);
+                self.new.insert(id, (since, what));
             }
             None => {
-                info!(node = %id.node, group = %id.group, was = before, "shared GPU is in order again");
-                self.broken.remove(&id);
+                self.new.remove(&id);
+                if let Some(was) = self.broken.remove(&id) {
+                    info!(node = %id.node, group = %id.group, was, "shared GPU is in order again");
+                    self.show();
+                }
             }
         }
+    }
+
+    fn show(&self) {
         #[expect(clippy::cast_precision_loss, reason = "few")]
         metrics::gauge!("unikai_shared_gpus_broken").set(self.broken.len() as f64);
     }

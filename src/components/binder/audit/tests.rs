@@ -30,7 +30,7 @@ impl World {
         let pod: Arc<Pod> = Arc::new(serde_json::from_value(value).unwrap());
         self.stores.pods.insert(Pod::clone(&pod));
         for id in self.groups.pod(&pod, Instant::now()) {
-            self.audit.look(&id, &self.groups, &self.stores);
+            self.audit.look(&id, &self.groups, &self.stores, Instant::now());
         }
     }
 
@@ -49,7 +49,9 @@ impl World {
         }));
     }
 
-    fn breaches(&self) -> Vec<&str> {
+    /// What is reported once the present state has lasted for some time.
+    fn breaches(&mut self) -> Vec<&str> {
+        self.audit.report(Instant::now() + LASTS);
         self.audit.broken.values().map(String::as_str).collect()
     }
 }
@@ -63,6 +65,19 @@ fn a_device_of_two_groups_is_a_breach() {
     world.reserve("r2", "h", "GPU-1");
     assert_eq!(world.breaches().len(), 2, "{:?}", world.breaches());
     world.reserve("r2", "h", "GPU-2");
+    assert!(world.breaches().is_empty());
+}
+
+#[test]
+fn a_breach_that_does_not_last_is_not_reported() {
+    let mut world = World::new();
+    world.reserve("r1", "g", "GPU-1");
+    world.reserve("r2", "h", "GPU-1");
+    world.audit.report(Instant::now());
+    assert!(world.audit.broken.is_empty());
+    assert!(world.audit.next().is_some_and(|next| next > Instant::now()));
+    world.reserve("r1", "g", "GPU-2");
+    assert!(world.audit.next().is_none());
     assert!(world.breaches().is_empty());
 }
 
@@ -118,7 +133,7 @@ fn a_breach_ends_with_the_group_that_broke_the_rule() {
     let gone = json!({"metadata": {"namespace": "kai-resource-reservation", "name": "r2", "uid": "r2"}});
     let gone: Pod = serde_json::from_value(gone).unwrap();
     for id in world.groups.pod_gone(&gone, Instant::now()) {
-        world.audit.look(&id, &world.groups, &world.stores);
+        world.audit.look(&id, &world.groups, &world.stores, Instant::now());
     }
     assert!(world.breaches().is_empty(), "{:?}", world.breaches());
 }
