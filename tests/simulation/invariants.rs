@@ -141,6 +141,8 @@ pub struct PodSeen {
     pub non_preemptible: bool,
     /// Its label names a sub-group. No pod group has any here.
     pub in_no_sub_group: bool,
+    /// It got a part of a GPU after admission, which gives such pods their ConfigMap.
+    pub without_config_map: bool,
 }
 
 impl PodSeen {
@@ -443,7 +445,10 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
         .filter(|pod| pod.ours && pod.node.is_empty() && !pod.deleting && !pod.finished)
         .find_map(|pod| {
             let group = now.groups.get(&(pod.namespace.clone(), pod.group.clone()))?;
-            if group.min > 1 || pod.non_preemptible || pod.devices > 1 || pod.in_no_sub_group {
+            if group.min > 1 || pod.non_preemptible || pod.devices > 1 {
+                return None;
+            }
+            if pod.in_no_sub_group || pod.without_config_map {
                 return None;
             }
             let within = |name: &str| {
@@ -575,6 +580,7 @@ pub fn pod(stored: &Value) -> PodSeen {
         users: users.collect(),
         device: annotation("run.ai/reserve_for_gpu_index").map(str::to_owned),
         waiting_message: said.map(|condition| text(&condition["message"])),
+        without_config_map: portion > 0 && annotation("runai/shared-gpu-configmap").is_none(),
         in_no_sub_group: !meta["labels"]["kai.scheduler/subgroup-name"].is_null(),
         non_preemptible: matches!(
             meta["labels"]["priorityClassName"].as_str(),
