@@ -74,13 +74,7 @@ fn hold_back_parts(model: &mut Model) {
         let pod_group = model.pods()[pod].pod_group;
         if pod_group.is_some_and(|pod_group| broken.binary_search(&pod_group).is_ok()) {
             let plan = model.pods()[pod].state.hold.clone();
-            model.settle(
-                pod,
-                State {
-                    plan,
-                    ..State::nowhere(Status::Pipelined)
-                },
-            );
+            model.settle(pod, State::pipelined(plan));
         }
     }
 }

@@ -443,10 +443,7 @@ impl Placer<'_> {
         for pod in pods {
             let state = &self.model.pods()[pod].state;
             if state.status == Status::Allocated && self.model.pods()[pod].pod_group == Some(pod_group) {
-                let state = State {
-                    plan: state.hold.clone(),
-                    ..State::nowhere(Status::Pipelined)
-                };
+                let state = State::pipelined(state.hold.clone());
                 self.model.set_state(pod, state);
             }
         }

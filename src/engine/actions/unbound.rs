@@ -32,34 +32,25 @@ pub fn was_bound(model: &Model, pod: PodId) -> bool {
 
 /// Frees the places of pods that were not bound, and allocates the pod groups that wait for these places. Returns whether any place was freed.
 pub fn free_unbound(cycle: &mut Cycle) -> bool {
-    let mut freed = NodeSet::default();
-    let mut unbound: Vec<PodId> = Vec::new();
-    for pod in cycle.log.taken.keys().copied() {
-        let state = &cycle.model.pods()[pod].state;
-        if let Some(hold) = state
-            .hold
-            .as_ref()
-            .filter(|_| state.leaving && !was_bound(cycle.model, pod))
-        {
-            freed.add(hold.node.at());
-            unbound.push(pod);
-        }
-    }
+    let model = &mut *cycle.model;
+    let taken = cycle.log.taken.keys().copied();
+    let unbound: Vec<PodId> = taken
+        .filter(|pod| model.pods()[*pod].state.leaving && !was_bound(model, *pod))
+        .collect();
     if unbound.is_empty() {
         return false;
     }
+    let mut freed = NodeSet::default();
     for &pod in &unbound {
-        let plan = cycle.model.pods()[pod].state.plan.clone();
-        let status = if plan.is_some() {
-            Status::Pipelined
-        } else {
-            Status::Pending
+        let state = &model.pods()[pod].state;
+        if let Some(hold) = &state.hold {
+            freed.add(hold.node.at());
+        }
+        let state = match state.plan.clone() {
+            None => State::nowhere(Status::Pending),
+            plan => State::pipelined(plan),
         };
-        let state = State {
-            plan,
-            ..State::nowhere(status)
-        };
-        cycle.model.set_state(pod, state);
+        model.set_state(pod, state);
     }
     forget_evictions(cycle, &unbound);
     cycle.commit();
@@ -75,19 +66,12 @@ pub fn free_unbound(cycle: &mut Cycle) -> bool {
 
 /// The pod groups with pods that are pipelined to some nodes and hold no place, in the order in which they were decided, with all their pods of that kind.
 fn waiting_on(model: &Model, nodes: &NodeSet) -> Vec<Waiting> {
-    let (mut waiting, mut there): (Vec<Waiting>, BTreeSet<PodGroupId>) = (Vec::new(), BTreeSet::new());
-    let (mut position, mut seen) = (BTreeMap::new(), BTreeSet::new());
+    let mut waiting: Vec<Waiting> = Vec::new();
+    let (mut position, mut there, mut seen) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     for &pod in model.decided() {
         let entry = &model.pods()[pod];
-        let (
-            Some(pod_group),
-            State {
-                hold: None,
-                plan: Some(plan),
-                ..
-            },
-        ) = (entry.pod_group, &entry.state)
-        else {
+        let plan = entry.state.plan.as_ref().filter(|_| entry.state.hold.is_none());
+        let (Some(pod_group), Some(plan)) = (entry.pod_group, plan) else {
             continue;
         };
         if !seen.insert(pod) {

@@ -154,6 +154,15 @@ impl State {
         }
     }
 
+    /// Pipelined, and holds no place.
+    #[must_use]
+    pub fn pipelined(plan: Option<Place>) -> Self {
+        Self {
+            plan,
+            ..Self::nowhere(Status::Pipelined)
+        }
+    }
+
     /// On a node.
     #[must_use]
     pub fn on(status: Status, place: Place) -> Self {
