@@ -327,7 +327,7 @@ impl Scheduler {
                     }
                 }
                 Trigger::Selectors => {}
-                Trigger::SelfCheck => self.check_itself(),
+                Trigger::SelfCheck => self.self_check(),
                 Trigger::Cycle => self.cycle().await?,
                 Trigger::Refresh => self.refresh_verdicts().await?,
                 Trigger::Messages(0) => return Err(Error::Closed),
@@ -594,11 +594,11 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Does the next step of a self-check. A model that is not what it should be is built anew.
-    fn check_itself(&mut self) {
+    /// Does the next step of a self-check. A model with an error is rebuilt.
+    fn self_check(&mut self) {
         if self.self_check.step(&mut self.intake, &self.stores, now()) {
             warn!("the model is built anew");
-            self.with_intake(|intake, all| intake.build_anew(now(), all));
+            self.with_intake(|intake, all| intake.rebuild(now(), all));
         }
     }
 

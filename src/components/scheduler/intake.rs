@@ -13,7 +13,7 @@ use tracing::{error, warn};
 
 use crate::components::bus::Object;
 use crate::components::panics;
-use crate::components::scheduler::second_model::{Origin, Told};
+use crate::components::scheduler::second_model::{Origin, ToSecondModel};
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupKey, Name, Time};
 use crate::engine::model::pod::Assumed;
@@ -25,16 +25,16 @@ use crate::scheduler_core::SchedulerCore;
 
 /// How long to wait for open binds and evictions after a rebuild, in milliseconds. Their requests have timed out by then.
 const PATIENCE: i64 = 60_000;
-/// Limit on the changes that wait for a second model. One that is further behind is given up.
-const FOLLOWED: usize = 16_384;
+/// Limit on the messages that wait for a second model. A self-check whose model is further behind is given up.
+const MESSAGES_MAX: usize = 16_384;
 /// After so many panics of cycles in a row without a pod group as the cause, the process ends.
 const FAILURES: u32 = 3;
 
 /// Mirror and engine, and what is needed to rebuild them.
 pub struct Intake {
     pub core: SchedulerCore,
-    /// Where a second model is told what this one is told, while a self-check lasts.
-    pub follower: Option<SyncSender<Told>>,
+    /// Messages to the second model of a self-check, while one runs.
+    pub second_model: Option<SyncSender<ToSecondModel>>,
     settings: mirror::Settings,
     policy: Policy,
     /// The last usage of queues that the engine got.
@@ -81,7 +81,7 @@ impl Intake {
     pub fn new(settings: mirror::Settings, policy: Policy) -> Self {
         Self {
             core: SchedulerCore::new(settings.clone(), policy.clone()),
-            follower: None,
+            second_model: None,
             settings,
             policy,
             usage: Vec::new(),
@@ -108,7 +108,7 @@ impl Intake {
             self.settings.clone_from(settings);
             self.begin_anew(now, everything, &mut taken);
         } else if changed {
-            self.follower = None;
+            self.second_model = None;
             self.core.engine.set_policy(policy.clone());
             taken.told = true;
         }
@@ -137,10 +137,12 @@ impl Intake {
     /// Applies a change.
     pub fn change(&mut self, change: &PackedChange, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
-        if let Some(follower) = &self.follower
-            && follower.try_send(Told::Change(change.clone(), now)).is_err()
+        if let Some(second_model) = &self.second_model
+            && second_model
+                .try_send(ToSecondModel::Change(change.clone(), now))
+                .is_err()
         {
-            self.follower = None;
+            self.second_model = None;
         }
         if let Err(panic) = self.attempt(change, now, &mut taken) {
             let object = Identity::of(change);
@@ -240,36 +242,41 @@ impl Intake {
         Ok(())
     }
 
-    /// Has a second model told what this one is told from now on, and says what it begins with. `None`: objects are left out here by their past.
-    pub fn follow_by_another(&mut self, now: Time) -> Option<(Origin, Receiver<Told>)> {
+    /// Sends every change also to a second model from now on; returns what that is built from. `None`: objects are set aside after a panic, which the second
+    /// model would not set aside.
+    pub fn start_second_model(&mut self, now: Time) -> Option<(Origin, Receiver<ToSecondModel>)> {
         if !self.core.mirror.aside.nothing_failed() {
             return None;
         }
-        let (follower, told) = sync_channel(FOLLOWED);
-        self.follower = Some(follower);
+        let (sender, messages) = sync_channel(MESSAGES_MAX);
+        self.second_model = Some(sender);
         let origin = Origin {
             settings: self.settings.clone(),
             policy: self.policy.clone(),
             groupings: self.core.mirror.groupings(),
             now,
         };
-        Some((origin, told))
+        Some((origin, messages))
     }
 
-    /// Sends the second model what this one amounts to. False: it has not been told all that this one was told.
+    /// Sends the digest of the model to the second one. False: the second one does not get the same changes any more.
     pub fn send_digest(&mut self, now: Time) -> bool {
-        let Some(follower) = &self.follower else { return false };
+        let Some(second_model) = &self.second_model else {
+            return false;
+        };
         if !self.core.mirror.aside.nothing_failed() {
             return false;
         }
         let Ok(digest) = panics::catch(|| self.core.engine.digest(now)) else {
             return false;
         };
-        follower.try_send(Told::Digest(Box::new(digest), now)).is_ok()
+        second_model
+            .try_send(ToSecondModel::Digest(Box::new(digest), now))
+            .is_ok()
     }
 
-    /// Builds the model anew, because it is not what it should be.
-    pub fn build_anew(&mut self, now: Time, everything: &Everything) -> Taken {
+    /// Rebuilds mirror and engine, because a self-check has found an error in the model.
+    pub fn rebuild(&mut self, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
         self.begin_anew(now, everything, &mut taken);
         taken
@@ -277,7 +284,7 @@ impl Intake {
 
     /// Rebuilds mirror and engine. An object that causes a panic is set aside and the rebuild starts again, so it ends.
     fn begin_anew(&mut self, now: Time, everything: &Everything, taken: &mut Taken) {
-        self.follower = None;
+        self.second_model = None;
         let quietly = |what: &mut dyn FnMut()| panics::catch(what).is_ok();
         let mut under_way = Vec::new();
         quietly(&mut || under_way = self.core.engine.under_way());

@@ -1,4 +1,4 @@
-//! The second model: built from the stores, told what the first one is told, and compared with it.
+//! The second model of a self-check: it is built from the stores, gets every change that the first one gets, and is compared with it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -15,166 +15,158 @@ use crate::engine::policy::Policy;
 use crate::mirror::{self, Groupings, PackedChange};
 use crate::scheduler_core::SchedulerCore;
 
-/// Differences that are kept of a comparison.
+/// Limit on the differences of a comparison.
 const DIFFERENCES: usize = 1_000;
-/// Turns of the selectors of devices after which a comparison goes on without them.
-const TURNS: usize = 100_000;
+/// Limit on the steps in which selectors of devices are evaluated before a comparison.
+const SELECTOR_STEPS: usize = 100_000;
 
-/// What the second model begins with, beside the stores.
+/// What the second model is built from, beside the stores.
 pub struct Origin {
     /// Settings of the mirror.
     pub settings: mirror::Settings,
     /// Policy of the engine.
     pub policy: Policy,
-    /// Groups of pods that are not written yet.
+    /// Groups of pods whose PodGroups are not written yet.
     pub groupings: Groupings,
-    /// When it begins.
+    /// The time of all events.
     pub now: Time,
 }
 
-/// What the second model is told, in the order in which the first one took it in.
-pub enum Told {
-    /// A change.
+/// A message to the second model, in the order in which the first one was changed.
+pub enum ToSecondModel {
+    /// A change that the first model got.
     Change(PackedChange, Time),
-    /// What the first model amounts to.
+    /// The digest of the first model, to be compared.
     Digest(Box<Digest>, Time),
 }
 
-/// What comes back, each with the time that it took.
-enum Answer {
-    Built(Duration),
-    Compared(Vec<Difference>, Duration),
-    /// It panicked.
-    Failed(String),
+/// The end of a piece of work of the second model.
+pub struct Answer {
+    /// The time that it took.
+    pub worked: Duration,
+    /// What differs; nothing after the model was built.
+    pub differences: Vec<Difference>,
 }
 
-/// The second model.
-struct Second {
+/// An answer, or the message of a panic.
+type Outcome = Result<Answer, String>;
+
+struct SecondModel {
     core: SchedulerCore,
+    /// Time since the last answer that changes took.
     worked: Duration,
 }
 
-impl Second {
-    fn build(origin: Origin, stores: &Stores) -> Self {
+impl SecondModel {
+    fn build(origin: Origin, stores: &Stores) -> (Self, Answer) {
+        let began = Instant::now();
         let mut core = SchedulerCore::new(origin.settings, origin.policy);
         for object in stores.objects() {
             core.apply(&PackedChange::Applied(object.into()), origin.now);
         }
         let output = core.mirror.adopt(origin.groupings);
         core.forward(output, origin.now);
-        Self {
-            core,
-            worked: Duration::ZERO,
-        }
+        let built = Answer {
+            worked: began.elapsed(),
+            differences: Vec::new(),
+        };
+        let worked = Duration::ZERO;
+        (Self { core, worked }, built)
     }
 
-    fn take(&mut self, told: Told) -> Option<Answer> {
+    fn handle(&mut self, message: ToSecondModel) -> Option<Answer> {
         let began = Instant::now();
-        let differences = match told {
-            Told::Change(change, now) => {
+        let differences = match message {
+            ToSecondModel::Change(change, now) => {
                 self.core.apply(&change, now);
                 None
             }
-            Told::Digest(digest, now) => Some(self.compare(*digest, now)),
+            ToSecondModel::Digest(digest, now) => Some(self.compare(*digest, now)),
         };
         self.worked += began.elapsed();
-        differences.map(|differences| Answer::Compared(differences, std::mem::take(&mut self.worked)))
+        differences.map(|differences| Answer {
+            worked: std::mem::take(&mut self.worked),
+            differences,
+        })
     }
 
-    fn compare(&mut self, live: Digest, now: Time) -> Vec<Difference> {
-        for _ in 0..TURNS {
+    fn compare(&mut self, first: Digest, now: Time) -> Vec<Difference> {
+        for _ in 0..SELECTOR_STEPS {
             if !self.core.mirror.selectors_wait() {
                 break;
             }
             let output = self.core.mirror.ask_selectors();
             self.core.forward(output, now);
         }
-        live.differences(self.core.engine.digest(now), DIFFERENCES)
+        first.differences(self.core.engine.digest(now), DIFFERENCES)
     }
 }
 
-/// Where the second model is kept, and how what it came to is heard of.
+/// Runs the second model: in a thread of its own, or on simulated time, where runs must be repeatable, in the calls of [`Worker::answer`].
 pub struct Worker {
-    answers: Receiver<Answer>,
-    /// On simulated time there are no threads, so that runs are repeatable: it works when it is looked at.
-    here: Option<Box<Here>>,
+    answers: Receiver<Outcome>,
+    inline: Option<Box<Inline>>,
 }
 
-struct Here {
-    second: Second,
-    told: Receiver<Told>,
-    answers: Sender<Answer>,
+struct Inline {
+    second: SecondModel,
+    messages: Receiver<ToSecondModel>,
+    answers: Sender<Outcome>,
 }
 
 impl Worker {
     /// Begins to build the second model. `None`: the operating system gives no thread.
-    pub fn start(origin: Origin, stores: Arc<Stores>, told: Receiver<Told>) -> Option<Self> {
+    pub fn start(origin: Origin, stores: Arc<Stores>, messages: Receiver<ToSecondModel>) -> Option<Self> {
+        // Sending fails only once the self-check is given up, which ends `messages`, too.
         let (sender, answers) = channel();
         if clock::is_simulated() {
-            let second = Second::build(origin, &stores);
-            // The other end is in this function.
-            let _ = sender.send(Answer::Built(Duration::ZERO));
-            let here = Some(Box::new(Here {
+            let (second, built) = SecondModel::build(origin, &stores);
+            let _ = sender.send(Ok(built));
+            let inline = Inline {
                 second,
-                told,
+                messages,
                 answers: sender,
-            }));
-            return Some(Self { answers, here });
+            };
+            return Some(Self {
+                answers,
+                inline: Some(Box::new(inline)),
+            });
         }
         let work = move || {
-            // Whoever asked may have given up meanwhile; then all ends with `told`.
             let worked = panics::catch(|| {
-                let began = Instant::now();
-                let mut second = Second::build(origin, &stores);
-                let _ = sender.send(Answer::Built(began.elapsed()));
-                for answer in told.iter().filter_map(|told| second.take(told)) {
-                    let _ = sender.send(answer);
+                let (mut second, built) = SecondModel::build(origin, &stores);
+                let _ = sender.send(Ok(built));
+                for answer in messages.iter().filter_map(|message| second.handle(message)) {
+                    let _ = sender.send(Ok(answer));
                 }
             });
             if let Err(panic) = worked {
-                let _ = sender.send(Answer::Failed(panic));
+                let _ = sender.send(Err(panic));
             }
         };
         let thread = std::thread::Builder::new().name("self-check".to_owned()).spawn(work);
-        thread.is_ok().then_some(Self { answers, here: None })
+        thread.is_ok().then_some(Self { answers, inline: None })
     }
 
-    /// Takes in what was told, where it is not done by a thread.
-    pub fn go_on(&mut self) {
-        if let Some(here) = &mut self.here {
-            let Here { second, told, answers } = &mut **here;
-            for answer in told.try_iter().filter_map(|told| second.take(told)) {
-                // The other end is in `self`.
-                let _ = answers.send(answer);
+    /// The next answer, once it is there.
+    ///
+    /// # Errors
+    /// If the second model panicked, or its thread has ended.
+    pub fn answer(&mut self) -> Result<Option<Answer>, String> {
+        if let Some(inline) = &mut self.inline {
+            let Inline {
+                second,
+                messages,
+                answers,
+            } = &mut **inline;
+            for answer in messages.try_iter().filter_map(|message| second.handle(message)) {
+                let _ = answers.send(Ok(answer));
             }
         }
-    }
-
-    fn answer(&mut self) -> Result<Option<Answer>, String> {
-        self.go_on();
         match self.answers.try_recv() {
-            Ok(Answer::Failed(panic)) => Err(panic),
-            Ok(answer) => Ok(Some(answer)),
+            Ok(outcome) => outcome.map(Some),
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => Err("the thread has ended".to_owned()),
         }
-    }
-
-    /// How long it took to build the second model, once it is built.
-    pub fn built(&mut self) -> Result<Option<Duration>, String> {
-        let built = self.answer()?;
-        Ok(built.and_then(|answer| match answer {
-            Answer::Built(worked) => Some(worked),
-            Answer::Compared(..) | Answer::Failed(_) => None,
-        }))
-    }
-
-    /// What differs, and how long it took to find out, once it is compared.
-    pub fn compared(&mut self) -> Result<Option<(Vec<Difference>, Duration)>, String> {
-        let compared = self.answer()?;
-        Ok(compared.and_then(|answer| match answer {
-            Answer::Compared(differences, worked) => Some((differences, worked)),
-            Answer::Built(_) | Answer::Failed(_) => None,
-        }))
     }
 }

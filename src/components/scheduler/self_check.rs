@@ -1,10 +1,10 @@
-//! The self-check: at a low rate, the model that follows changes one by one is compared with one that is built anew from the watches' stores, and its sums with
-//! its pods.
+//! The self-check: at a low rate, the model that is updated change by change is compared with one that is built from the stores of the watches, and its sums
+//! are compared with its pods.
 //!
-//! The second model is built in a thread of its own. From the moment before it begins, that thread is sent every change that the scheduler takes in, then what
-//! the scheduler's model amounts to ([`Digest`](crate::engine::model::digest::Digest)), so that both are compared after the same changes. The stores may be ahead
-//! of the scheduler when the second model reads them; so it is compared some time after that, and what differs is compared once more: only what differs
-//! twice in the same way is reported. The scheduler's thread does no more at a time than one part of the rules or one digest.
+//! The second model is built in a thread of its own. Before that begins, every change of the first model starts to be sent to the thread, and later the
+//! [`Digest`](crate::engine::model::digest::Digest) of the first model, so that both are compared after the same changes. The stores may be ahead of the
+//! scheduler while the second model reads them. So the comparison begins some time after that, and is repeated for objects that differ: only what differs
+//! twice in the same way is reported. On the scheduler's thread, a step takes no longer than one part of the rules or one digest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,27 +22,27 @@ use crate::engine::input::Time;
 use crate::engine::model::check::Part;
 use crate::engine::model::digest::Difference;
 
-/// Between two steps, and between two looks at what the thread has come to.
+/// Time between two steps, and between two queries for an answer of the thread.
 const STEP: Duration = Duration::from_millis(50);
-/// After the second model was built, before the first comparison: what the stores showed by then has reached the scheduler.
+/// Time between the end of building and the first comparison. By then the scheduler has got all that the stores showed.
 const SETTLES: Duration = Duration::from_secs(2);
-/// Between both comparisons.
+/// Time between the two comparisons.
 const BETWEEN: Duration = Duration::from_secs(5);
 /// A self-check is given up after this time.
 const LONGEST: Duration = Duration::from_secs(120);
-/// A self-check is followed by so many times the time that it worked, or more: no more than a thousandth of a CPU is spent on it.
+/// The pause after a self-check is at least so many times the time that it took, so that self-checks use at most a thousandth of a CPU.
 const REST: u32 = 1_000;
-/// Differences that are logged of one self-check.
+/// Limit on the objects that are logged for one self-check.
 const LOGGED: usize = 5;
 
-/// What a self-check came to.
+/// The result of a self-check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// Both models are the same.
     Same,
     /// They differ, or rules are broken.
     Differs,
-    /// It could not be finished: the scheduler was too busy, its configuration changed, or objects are set aside.
+    /// It could not be finished: too many changes at once, a new configuration, or objects that are set aside.
     GivenUp,
 }
 
@@ -59,19 +59,19 @@ impl Ending {
 /// The self-checks of one scheduler.
 pub struct SelfCheck {
     shard: String,
-    /// How often; zero: never.
+    /// The interval; zero: never.
     every: Duration,
-    /// When there is something to do next.
+    /// When the next step is due.
     due: Option<Instant>,
     running: Option<Run>,
-    /// The last self-check that ended had the model built anew.
+    /// The model was rebuilt after the last self-check.
     rebuilt: bool,
 }
 
 /// A self-check that runs.
 struct Run {
     began: Instant,
-    /// Time that the scheduler's thread and the other one have worked on it.
+    /// The time that it took on both threads.
     worked: Duration,
     /// Broken rules, each with an example.
     broken: Vec<(String, String)>,
@@ -79,23 +79,23 @@ struct Run {
 }
 
 enum Stage {
-    /// Rules are checked, from this part on.
+    /// The rules are checked, from this part on.
     Rules(usize),
     /// The second model is being built.
-    Builds(Worker),
-    /// It is built, and compared at that instant; these objects differed before.
-    Follows(Worker, Instant, Option<Vec<Difference>>),
-    /// Digests are being compared; these objects differed before.
-    Compares(Worker, Option<Vec<Difference>>),
+    Building(Worker),
+    /// The second model gets changes until it is compared at the instant; these objects differed in the first comparison.
+    Waiting(Worker, Instant, Option<Vec<Difference>>),
+    /// The models are being compared; these objects differed in the first comparison.
+    Comparing(Worker, Option<Vec<Difference>>),
 }
 
-/// What goes on after a step.
-enum Next {
-    Stage(Stage),
+/// The result of a step.
+enum Step {
+    Next(Stage),
     Ended(Ending, Vec<Difference>),
 }
 
-/// A self-check that has ended.
+/// The findings of a self-check.
 struct Ended {
     ending: Ending,
     differences: Vec<Difference>,
@@ -104,7 +104,7 @@ struct Ended {
 }
 
 impl SelfCheck {
-    /// The first self-check begins after that time.
+    /// Self-checks of a shard's scheduler; the first begins after one interval.
     #[must_use]
     pub fn new(shard: &str, every: Duration) -> Self {
         // Created at the start, so that the first difference is an increase.
@@ -121,13 +121,13 @@ impl SelfCheck {
         }
     }
 
-    /// When there is something to do.
+    /// When the next step is due.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Does what is due. True: the model is to be built anew.
+    /// Does the next step. True: the model is to be rebuilt.
     pub fn step(&mut self, intake: &mut Intake, stores: &Arc<Stores>, now: Time) -> bool {
         self.advance(intake, stores, now)
             .is_some_and(|ended| self.report(&ended))
@@ -141,22 +141,22 @@ impl SelfCheck {
             broken: Vec::new(),
             stage: Stage::Rules(0),
         });
-        let next = run.advance(intake, stores, now);
+        let step = run.advance(intake, stores, now);
         run.worked += began.elapsed();
-        let (ending, differences) = match next {
-            Next::Stage(stage) if run.began.elapsed() < LONGEST => {
+        let (ending, differences) = match step {
+            Step::Next(stage) if run.began.elapsed() < LONGEST => {
                 self.due = Some(match &stage {
-                    Stage::Follows(_, at, _) => *at,
-                    Stage::Rules(_) | Stage::Builds(_) | Stage::Compares(..) => Instant::now() + STEP,
+                    Stage::Waiting(_, at, _) => *at,
+                    Stage::Rules(_) | Stage::Building(_) | Stage::Comparing(..) => Instant::now() + STEP,
                 });
                 run.stage = stage;
                 self.running = Some(run);
                 return None;
             }
-            Next::Stage(_) => (Ending::GivenUp, Vec::new()),
-            Next::Ended(ending, differences) => (ending, differences),
+            Step::Next(_) => (Ending::GivenUp, Vec::new()),
+            Step::Ended(ending, differences) => (ending, differences),
         };
-        intake.follower = None;
+        intake.second_model = None;
         self.due = Some(Instant::now() + self.every.max(run.worked * REST));
         Some(Ended {
             ending: if run.broken.is_empty() { ending } else { Ending::Differs },
@@ -166,7 +166,7 @@ impl SelfCheck {
         })
     }
 
-    /// Tells metrics and log. True: the model is to be built anew.
+    /// Reports the findings in metrics and log. True: the model is to be rebuilt.
     fn report(&mut self, ended: &Ended) -> bool {
         let Ended { ending, worked, .. } = *ended;
         let shard = || self.shard.clone();
@@ -184,7 +184,7 @@ impl SelfCheck {
             let of = difference.kind.as_str();
             self.count(of);
             if at < LOGGED {
-                let text = |said: &Option<String>| said.clone().unwrap_or_else(|| "unknown".to_owned());
+                let text = |values: &Option<String>| values.clone().unwrap_or_else(|| "unknown".to_owned());
                 let (name, model, rebuilt) = (&difference.name, text(&difference.left), text(&difference.right));
                 error!(
                     of,
@@ -192,7 +192,7 @@ impl SelfCheck {
                 );
             }
         }
-        // What comes back right after the model was built anew does not go away by that.
+        // If the check right after a rebuild finds something again, another rebuild does not help.
         let again = ending == Ending::Differs && !self.rebuilt;
         if ending != Ending::GivenUp {
             self.rebuilt = again;
@@ -207,55 +207,54 @@ impl SelfCheck {
 }
 
 impl Run {
-    fn advance(&mut self, intake: &mut Intake, stores: &Arc<Stores>, now: Time) -> Next {
-        let given_up = || Next::Ended(Ending::GivenUp, Vec::new());
+    fn advance(&mut self, intake: &mut Intake, stores: &Arc<Stores>, now: Time) -> Step {
+        let given_up = || Step::Ended(Ending::GivenUp, Vec::new());
         match std::mem::replace(&mut self.stage, Stage::Rules(0)) {
             Stage::Rules(at) => {
                 if let Some(part) = Part::ALL.get(at) {
                     self.check(intake, *part);
-                    return Next::Stage(Stage::Rules(at + 1));
+                    return Step::Next(Stage::Rules(at + 1));
                 }
-                match intake.follow_by_another(now) {
-                    Some((origin, told)) => Worker::start(origin, Arc::clone(stores), told)
-                        .map_or_else(given_up, |worker| Next::Stage(Stage::Builds(worker))),
+                match intake.start_second_model(now) {
+                    Some((origin, messages)) => Worker::start(origin, Arc::clone(stores), messages)
+                        .map_or_else(given_up, |worker| Step::Next(Stage::Building(worker))),
                     None => given_up(),
                 }
             }
-            Stage::Builds(mut worker) => match worker.built() {
-                Ok(Some(worked)) => {
-                    self.worked += worked;
-                    Next::Stage(Stage::Follows(worker, Instant::now() + SETTLES, None))
+            Stage::Building(mut worker) => match worker.answer() {
+                Ok(Some(built)) => {
+                    self.worked += built.worked;
+                    Step::Next(Stage::Waiting(worker, Instant::now() + SETTLES, None))
                 }
-                Ok(None) => Next::Stage(Stage::Builds(worker)),
+                Ok(None) => Step::Next(Stage::Building(worker)),
                 Err(why) => ended_early(&why),
             },
-            Stage::Follows(mut worker, _, before) => {
-                worker.go_on();
+            Stage::Waiting(worker, _, before) => {
                 if intake.core.mirror.selectors_wait() {
-                    return Next::Stage(Stage::Follows(worker, Instant::now() + SETTLES, before));
+                    return Step::Next(Stage::Waiting(worker, Instant::now() + SETTLES, before));
                 }
                 if !intake.send_digest(now) {
                     return given_up();
                 }
-                Next::Stage(Stage::Compares(worker, before))
+                Step::Next(Stage::Comparing(worker, before))
             }
-            Stage::Compares(mut worker, before) => {
-                let (mut differences, worked) = match worker.compared() {
+            Stage::Comparing(mut worker, before) => {
+                let compared = match worker.answer() {
                     Ok(Some(compared)) => compared,
-                    Ok(None) => return Next::Stage(Stage::Compares(worker, before)),
+                    Ok(None) => return Step::Next(Stage::Comparing(worker, before)),
                     Err(why) => return ended_early(&why),
                 };
-                self.worked += worked;
+                self.worked += compared.worked;
+                let mut differences = compared.differences;
+                if let Some(before) = &before {
+                    differences.retain(|difference| before.contains(difference));
+                }
                 match before {
-                    _ if differences.is_empty() => Next::Ended(Ending::Same, differences),
+                    _ if differences.is_empty() => Step::Ended(Ending::Same, differences),
+                    Some(_) => Step::Ended(Ending::Differs, differences),
                     None => {
                         let at = Instant::now() + BETWEEN;
-                        Next::Stage(Stage::Follows(worker, at, Some(differences)))
-                    }
-                    Some(before) => {
-                        differences.retain(|difference| before.contains(difference));
-                        let same = differences.is_empty();
-                        Next::Ended(if same { Ending::Same } else { Ending::Differs }, differences)
+                        Step::Next(Stage::Waiting(worker, at, Some(differences)))
                     }
                 }
             }
@@ -277,9 +276,9 @@ impl Run {
     }
 }
 
-fn ended_early(why: &str) -> Next {
+fn ended_early(why: &str) -> Step {
     debug!(why, "self-check given up");
-    Next::Ended(Ending::GivenUp, Vec::new())
+    Step::Ended(Ending::GivenUp, Vec::new())
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What two models of the same cluster must agree on: taken from each in one go, and compared elsewhere.
+//! The part of a model that depends only on the objects of the cluster. Two models of the same cluster must have the same digest.
 //!
-//! Left out is what only one of them can know: pods with a decision that the API server does not show yet, the sums on which they count, and pod groups that
-//! are charged by their past (`apply/charge.rs`). Sums that are left out are still compared with the pods of their own model, by the rules of
-//! [`check`](super::check).
+//! Not compared are pods with a decision that the API server does not show yet, sums in which such pods are counted, and pod groups whose charge depends on
+//! earlier states of their objects (`apply/charge.rs`). The rules of [`check`](super::check) compare all sums with the pods of the same model.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::fmt::{Debug, Display};
 use std::sync::Arc;
 
 use crate::engine::input::{GroupKey, Name, Needs, NodeInput, PodRef, QueueInput, Share};
@@ -17,7 +17,7 @@ use super::node_set::NodeSet;
 use super::pod::{Assumed, STATUSES, Status};
 use super::resources::{Resources, Shared};
 
-/// A kind of object that models are compared by.
+/// A kind of object in a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Nodes.
@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, as metrics call them.
+    /// The values of [`Kind::as_str`].
     pub const NAMES: [&'static str; 4] = ["node", "queue", "pod_group", "pod"];
 
     /// Its name in metrics.
@@ -53,96 +53,84 @@ pub struct Difference {
     pub kind: Kind,
     /// Its name, with its namespace if it has one.
     pub name: String,
-    /// What the first model says of it; `None`: it does not know it.
+    /// Its values in the first model; `None`: it is not there.
     pub left: Option<String>,
-    /// What the second model says of it.
+    /// Its values in the second model.
     pub right: Option<String>,
 }
 
-/// What models must agree on.
+/// The objects of a model, by kind.
 #[derive(Debug)]
 pub struct Digest {
-    nodes: Vec<NodeFacts>,
-    queues: Vec<QueueFacts>,
-    pod_groups: Vec<PodGroupFacts>,
-    pods: Vec<PodFacts>,
+    nodes: Vec<Facts<Name, Box<NodeInput>, NodeUse>>,
+    queues: Vec<Facts<Name, QueueFields, QueueSums>>,
+    pod_groups: Vec<Facts<GroupKey, PodGroupFields, [u32; STATUSES]>>,
+    pods: Vec<Facts<PodRef, (), PodFields>>,
     /// Names of resources by position.
     resources: Vec<Option<Name>>,
 }
 
-/// Free resources by name, and shared GPUs in use by name.
-#[derive(Debug, PartialEq)]
-struct Free<'d> {
-    idle: Vec<(&'d str, i64)>,
-    future: Vec<(&'d str, i64)>,
-    shared: Vec<&'d SharedGpu>,
+/// The values of an object.
+#[derive(Debug)]
+struct Facts<K, F, S> {
+    /// Its identity.
+    key: K,
+    /// What follows from the object alone.
+    fields: F,
+    /// What also depends on pods.
+    sums: S,
+    /// The sums depend on a decision that the API server does not show yet, and are not compared.
+    assumed: bool,
+    /// Nothing of it is compared.
+    excluded: bool,
 }
 
+/// An object in two digests.
+type Pair<K, F, S> = (Option<Facts<K, F, S>>, Option<Facts<K, F, S>>);
+
+/// What is free and used on a node, with resources by position.
 #[derive(Debug)]
-struct NodeFacts {
-    name: Name,
-    input: Box<NodeInput>,
+struct NodeUse {
     idle: Resources,
     future: Resources,
     shared: Vec<SharedGpu>,
-    /// Its sums are left out.
-    open: bool,
 }
 
-#[derive(Debug)]
-struct QueueFacts {
-    name: Name,
-    said: SaidOfQueue,
-    sums: Sums,
-    /// Its sums are left out.
-    open: bool,
+/// The same with resources by name, in order.
+#[derive(Debug, PartialEq)]
+struct NamedNodeUse {
+    idle: Vec<(Name, i64)>,
+    future: Vec<(Name, i64)>,
+    shared: Vec<SharedGpu>,
 }
 
 #[derive(Debug, PartialEq)]
-struct SaidOfQueue {
+struct QueueFields {
     input: Box<QueueInput>,
-    in_force: [Share; 3],
+    /// Its shares at the time of the digest.
+    shares: [Share; 3],
     in_tree: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Sums {
+#[derive(Debug, PartialEq)]
+struct QueueSums {
     allocated: Shared,
     non_preemptible: Shared,
     wanted: Shared,
     wanted_memory: i64,
 }
 
-#[derive(Debug)]
-struct PodGroupFacts {
-    key: GroupKey,
-    said: SaidOfGroup,
-    counts: [u32; STATUSES],
-    /// Its counts are left out.
-    open: bool,
-    /// What is said of it is left out.
-    by_its_past: bool,
-}
-
 #[derive(Debug, PartialEq)]
-struct SaidOfGroup {
+struct PodGroupFields {
     queue: Name,
     priority: i64,
     preemptible: bool,
     excluded: bool,
-    sets: usize,
-}
-
-#[derive(Debug)]
-struct PodFacts {
-    pod: PodRef,
-    said: SaidOfPod,
-    /// What is said of it is left out.
-    open: bool,
+    pod_sets: usize,
 }
 
 #[derive(Debug, PartialEq)]
-struct SaidOfPod {
+struct PodFields {
     status: Status,
     node: Option<Name>,
     group: Option<GroupKey>,
@@ -151,60 +139,63 @@ struct SaidOfPod {
 }
 
 impl Model {
-    /// What another model of the same cluster must agree on. Both are to be [prepared](Model::prepare).
+    /// The digest. The model must be [prepared](Model::prepare).
     #[must_use]
     pub fn digest(&self) -> Digest {
-        let unknown = self.pod_groups.iter().filter(|(_, pod_group)| pod_group.placeholder);
-        let unknown: BTreeSet<PodGroupId> = unknown.map(|(id, _)| id).collect();
-        let mut open_nodes = NodeSet::default();
-        let mut open_groups = BTreeSet::new();
-        let mut open_queues = BTreeSet::new();
-        let mut pods = Vec::with_capacity(self.pods.slots());
-        for (_, pod) in self.pods.iter() {
-            let open = pod.assumed != Assumed::Nothing;
-            if open {
-                let places = [&pod.state.hold, &pod.state.plan];
-                for place in places.into_iter().flatten() {
-                    open_nodes.add(place.node.at());
-                }
-                // Where its object says that it is.
-                let shown = pod.input.node.as_ref().and_then(|node| self.nodes.id(node));
-                shown.map(|node| open_nodes.add(node.at()));
-                if let Some(group) = pod.pod_group {
-                    open_groups.insert(group);
-                    self.queues_above(group, &mut open_queues);
-                }
-            }
-            let node = pod.state.hold.as_ref().map(|place| self.nodes[place.node].name.clone());
-            pods.push(PodFacts {
-                pod: pod.input.pod.clone(),
-                said: SaidOfPod {
-                    status: pod.state.status,
-                    node,
-                    group: pod.input.group.clone(),
-                    in_pod_set: pod.member.is_some() || pod.pod_group.is_some_and(|group| unknown.contains(&group)),
-                    needs: Arc::clone(&pod.input.needs),
-                },
-                open,
-            });
-        }
-        let pod_groups = self.pod_group_facts(&open_groups, &mut open_queues);
+        let mut assumed = Assumptions::default();
+        let pods = self.pod_facts(&mut assumed);
+        let pod_groups = self.pod_group_facts(&mut assumed);
         Digest {
-            nodes: self.node_facts(&open_nodes),
-            queues: self.queue_facts(&open_queues),
+            nodes: self.node_facts(&assumed),
+            queues: self.queue_facts(&assumed),
             pod_groups,
             pods,
             resources: self.resources.by_position().to_vec(),
         }
     }
 
-    fn pod_group_facts(&self, open: &BTreeSet<PodGroupId>, queues: &mut BTreeSet<QueueId>) -> Vec<PodGroupFacts> {
+    fn pod_facts(&self, assumed: &mut Assumptions) -> Vec<Facts<PodRef, (), PodFields>> {
+        let unknown = self.pod_groups.iter().filter(|(_, pod_group)| pod_group.placeholder);
+        let unknown: BTreeSet<PodGroupId> = unknown.map(|(id, _)| id).collect();
+        let mut facts = Vec::with_capacity(self.pods.slots());
+        for (_, pod) in self.pods.iter() {
+            let is_assumed = pod.assumed != Assumed::Nothing;
+            if is_assumed {
+                let places = [&pod.state.hold, &pod.state.plan].into_iter().flatten();
+                let shown = pod.input.node.as_ref().and_then(|node| self.nodes.id(node));
+                for node in places.map(|place| place.node).chain(shown) {
+                    assumed.nodes.add(node.at());
+                }
+                if let Some(pod_group) = pod.pod_group {
+                    assumed.pod_groups.insert(pod_group);
+                    self.assume_queues(pod_group, assumed);
+                }
+            }
+            let node = pod.state.hold.as_ref().map(|place| self.nodes[place.node].name.clone());
+            facts.push(Facts {
+                key: pod.input.pod.clone(),
+                fields: (),
+                sums: PodFields {
+                    status: pod.state.status,
+                    node,
+                    group: pod.input.group.clone(),
+                    in_pod_set: pod.member.is_some() || pod.pod_group.is_some_and(|id| unknown.contains(&id)),
+                    needs: Arc::clone(&pod.input.needs),
+                },
+                assumed: is_assumed,
+                excluded: false,
+            });
+        }
+        facts
+    }
+
+    fn pod_group_facts(&self, assumed: &mut Assumptions) -> Vec<Facts<GroupKey, PodGroupFields, [u32; STATUSES]>> {
         let mut facts = Vec::with_capacity(self.pod_groups.slots());
         for (id, pod_group) in self.pod_groups.iter() {
             let Some(input) = &pod_group.input else { continue };
-            let by_its_past = pod_group.charged_elsewhere || pod_group.claims_protection || pod_group.placeholder;
-            if by_its_past {
-                self.queues_above(id, queues);
+            let by_history = pod_group.charged_elsewhere || pod_group.claims_protection || pod_group.placeholder;
+            if by_history {
+                self.assume_queues(id, assumed);
             }
             let mut counts = [0; STATUSES];
             for (_, pods) in pod_group.pod_sets() {
@@ -212,249 +203,166 @@ impl Model {
                     *count += more;
                 }
             }
-            facts.push(PodGroupFacts {
+            facts.push(Facts {
                 key: pod_group.key.clone(),
-                said: SaidOfGroup {
+                fields: PodGroupFields {
                     queue: input.queue.clone(),
                     priority: input.priority,
                     preemptible: input.preemptible,
                     excluded: input.is_excluded(),
-                    sets: pod_group.pod_sets().count(),
+                    pod_sets: pod_group.pod_sets().count(),
                 },
-                counts,
-                open: open.contains(&id),
-                by_its_past,
+                sums: counts,
+                assumed: assumed.pod_groups.contains(&id),
+                excluded: by_history,
             });
         }
         facts
     }
 
-    /// Adds the queues to which a pod group is charged, and those that would be charged if it were not for its past.
-    fn queues_above(&self, id: PodGroupId, queues: &mut BTreeSet<QueueId>) {
+    /// Adds the queue to which a pod group is charged, the one that it names, and those above them.
+    fn assume_queues(&self, id: PodGroupId, assumed: &mut Assumptions) {
         let pod_group = &self.pod_groups[id];
         let named = pod_group.input.as_ref().and_then(|input| self.queues.id(&input.queue));
         for first in [pod_group.queue, named] {
             let mut at = first;
-            while let Some(queue) = at.filter(|queue| queues.insert(*queue)) {
+            while let Some(queue) = at.filter(|queue| assumed.queues.insert(*queue)) {
                 at = self.queues[queue].parent;
             }
         }
     }
 
-    fn node_facts(&self, open: &NodeSet) -> Vec<NodeFacts> {
+    fn node_facts(&self, assumed: &Assumptions) -> Vec<Facts<Name, Box<NodeInput>, NodeUse>> {
         let known = self.nodes.iter().filter_map(|(id, node)| {
-            Some(NodeFacts {
-                name: node.name.clone(),
-                input: node.input.clone()?,
-                idle: node.idle.clone(),
-                future: node.future.clone(),
-                shared: node.groups.iter().filter(|gpu| gpu.used()).cloned().collect(),
-                open: open.has(id.at()),
+            Some(Facts {
+                key: node.name.clone(),
+                fields: node.input.clone()?,
+                sums: NodeUse {
+                    idle: node.idle.clone(),
+                    future: node.future.clone(),
+                    shared: node.groups.iter().filter(|gpu| gpu.used()).cloned().collect(),
+                },
+                assumed: assumed.nodes.has(id.at()),
+                excluded: false,
             })
         });
         known.collect()
     }
 
-    fn queue_facts(&self, open: &BTreeSet<QueueId>) -> Vec<QueueFacts> {
+    fn queue_facts(&self, assumed: &Assumptions) -> Vec<Facts<Name, QueueFields, QueueSums>> {
         let known = self.queues.iter().filter_map(|(id, queue)| {
-            Some(QueueFacts {
-                name: queue.name.clone(),
-                said: SaidOfQueue {
+            Some(Facts {
+                key: queue.name.clone(),
+                fields: QueueFields {
                     input: queue.input.clone()?,
-                    in_force: [queue.share(0), queue.share(1), queue.share(2)],
+                    shares: [0, 1, 2].map(|resource| queue.share(resource)),
                     in_tree: queue.valid,
                 },
-                sums: Sums {
+                sums: QueueSums {
                     allocated: queue.allocated,
                     non_preemptible: queue.non_preemptible,
                     wanted: queue.wanted,
                     wanted_memory: queue.wanted_memory,
                 },
-                open: open.contains(&id),
+                assumed: assumed.queues.contains(&id),
+                excluded: false,
             })
         });
         known.collect()
     }
 }
 
-/// What a digest says of an object.
-trait Facts {
-    const KIND: Kind;
-    type Key: Ord + ?Sized;
-    /// Its identity.
-    fn key(&self) -> &Self::Key;
-    /// Its name, for people.
-    fn name(&self) -> String;
-    /// Its sums, or a pod's place, are left out.
-    fn open(&self) -> bool;
-    /// Nothing of it is compared.
-    fn left_out(&self) -> bool {
-        false
-    }
-    /// Whether another digest says the same, but for what is open.
-    fn agrees(&self, digest: &Digest, other: (&Self, &Digest), open: bool) -> bool;
-    /// What is said, in words, but for what is open.
-    fn text(&self, digest: &Digest, open: bool) -> String;
-}
-
-impl Facts for NodeFacts {
-    const KIND: Kind = Kind::Node;
-    type Key = str;
-    fn key(&self) -> &str {
-        &self.name
-    }
-    fn name(&self) -> String {
-        self.name.to_string()
-    }
-    fn open(&self) -> bool {
-        self.open
-    }
-    fn agrees(&self, digest: &Digest, (theirs, other): (&Self, &Digest), open: bool) -> bool {
-        self.input == theirs.input && (open || digest.free(self) == other.free(theirs))
-    }
-    fn text(&self, digest: &Digest, open: bool) -> String {
-        let free = (!open).then(|| digest.free(self));
-        format!("{free:?}, {:?}", self.input)
-    }
-}
-
-impl Facts for QueueFacts {
-    const KIND: Kind = Kind::Queue;
-    type Key = str;
-    fn key(&self) -> &str {
-        &self.name
-    }
-    fn name(&self) -> String {
-        self.name.to_string()
-    }
-    fn open(&self) -> bool {
-        self.open
-    }
-    fn agrees(&self, _: &Digest, (theirs, _): (&Self, &Digest), open: bool) -> bool {
-        self.said == theirs.said && (open || self.sums == theirs.sums)
-    }
-    fn text(&self, _: &Digest, open: bool) -> String {
-        let sums = (!open).then_some(&self.sums);
-        format!("{sums:?}, {:?}", self.said)
-    }
-}
-
-impl Facts for PodGroupFacts {
-    const KIND: Kind = Kind::PodGroup;
-    type Key = GroupKey;
-    fn key(&self) -> &GroupKey {
-        &self.key
-    }
-    fn name(&self) -> String {
-        self.key.to_string()
-    }
-    fn open(&self) -> bool {
-        self.open
-    }
-    fn left_out(&self) -> bool {
-        self.by_its_past
-    }
-    fn agrees(&self, _: &Digest, (theirs, _): (&Self, &Digest), open: bool) -> bool {
-        self.said == theirs.said && (open || self.counts == theirs.counts)
-    }
-    fn text(&self, _: &Digest, open: bool) -> String {
-        let counts = (!open).then_some(&self.counts);
-        format!("{:?}, pods by status {counts:?}", self.said)
-    }
-}
-
-impl Facts for PodFacts {
-    const KIND: Kind = Kind::Pod;
-    type Key = str;
-    fn key(&self) -> &str {
-        &self.pod.uid
-    }
-    fn name(&self) -> String {
-        self.pod.to_string()
-    }
-    fn open(&self) -> bool {
-        self.open
-    }
-    fn agrees(&self, _: &Digest, (theirs, _): (&Self, &Digest), open: bool) -> bool {
-        open || self.said == theirs.said
-    }
-    fn text(&self, _: &Digest, _: bool) -> String {
-        format!("{:?}", self.said)
-    }
+/// Objects whose sums depend on a decision that the API server does not show yet, or on earlier states.
+#[derive(Default)]
+struct Assumptions {
+    nodes: NodeSet,
+    pod_groups: BTreeSet<PodGroupId>,
+    queues: BTreeSet<QueueId>,
 }
 
 impl Digest {
-    /// The objects on which two models differ, in order, and no more than so many.
+    /// The objects that differ, by kind and key, and no more than `most`.
     #[must_use]
     pub fn differences(mut self, mut other: Self, most: usize) -> Vec<Difference> {
-        self.sort();
-        other.sort();
-        let both = (&self, &other);
-        let nodes = differences(both, |digest| &digest.nodes);
-        let queues = differences(both, |digest| &digest.queues);
-        let pod_groups = differences(both, |digest| &digest.pod_groups);
-        let pods = differences(both, |digest| &digest.pods);
+        let nodes = differences(Kind::Node, self.named_nodes(), other.named_nodes());
+        let queues = differences(Kind::Queue, self.queues, other.queues);
+        let pod_groups = differences(Kind::PodGroup, self.pod_groups, other.pod_groups);
+        let pods = differences(Kind::Pod, self.pods, other.pods);
         nodes.chain(queues).chain(pod_groups).chain(pods).take(most).collect()
     }
 
-    fn sort(&mut self) {
-        self.nodes.sort_unstable_by(|left, right| left.key().cmp(right.key()));
-        self.queues.sort_unstable_by(|left, right| left.key().cmp(right.key()));
-        self.pod_groups
-            .sort_unstable_by(|left, right| left.key().cmp(right.key()));
-        self.pods.sort_unstable_by(|left, right| left.key().cmp(right.key()));
-    }
-
-    fn free<'d>(&'d self, node: &'d NodeFacts) -> Free<'d> {
-        let named = |amounts: &'d Resources| {
+    /// The nodes with resources by name: two models may have them at different positions.
+    fn named_nodes(&mut self) -> Vec<Facts<Name, Box<NodeInput>, NamedNodeUse>> {
+        let named = |amounts: &Resources| {
             let there = amounts.iter().filter(|(_, amount)| *amount != 0);
-            let mut named: Vec<(&str, i64)> = there
-                .map(|(position, amount)| (self.resources[position].as_deref().unwrap_or_default(), amount))
-                .collect();
+            let name = |position: usize| self.resources[position].clone().unwrap_or_else(|| "".into());
+            let named = there.map(|(position, amount)| (name(position), amount));
+            let mut named: Vec<(Name, i64)> = named.collect();
             named.sort_unstable();
             named
         };
-        let mut shared: Vec<_> = node.shared.iter().collect();
-        shared.sort_unstable_by(|left, right| left.name.cmp(&right.name));
-        Free {
-            idle: named(&node.idle),
-            future: named(&node.future),
-            shared,
-        }
+        let nodes = std::mem::take(&mut self.nodes).into_iter();
+        let nodes = nodes.map(|node| {
+            let mut shared = node.sums.shared;
+            shared.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+            Facts {
+                key: node.key,
+                fields: node.fields,
+                sums: NamedNodeUse {
+                    idle: named(&node.sums.idle),
+                    future: named(&node.sums.future),
+                    shared,
+                },
+                assumed: node.assumed,
+                excluded: node.excluded,
+            }
+        });
+        nodes.collect()
     }
 }
 
-/// The objects of one kind on which two models differ, in order.
-fn differences<'d, F: Facts + 'd>(
-    (left, right): (&'d Digest, &'d Digest),
-    of: fn(&Digest) -> &Vec<F>,
-) -> impl Iterator<Item = Difference> + 'd {
-    pairs(of(left), of(right), F::key).filter_map(move |(mine, theirs)| {
-        let either = |what: fn(&F) -> bool| [mine, theirs].into_iter().flatten().any(what);
-        let open = either(F::open);
-        let agree = |(mine, theirs): (&F, &F)| mine.agrees(left, (theirs, right), open);
-        if either(F::left_out) || mine.zip(theirs).is_some_and(agree) {
+/// The objects of one kind that differ, in the order of their keys.
+fn differences<K, F, S>(
+    kind: Kind,
+    mut left: Vec<Facts<K, F, S>>,
+    mut right: Vec<Facts<K, F, S>>,
+) -> impl Iterator<Item = Difference>
+where
+    K: Ord + Display,
+    F: PartialEq + Debug,
+    S: PartialEq + Debug,
+{
+    left.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    right.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    pairs(left, right).filter_map(move |(left, right)| {
+        let either = |what: fn(&Facts<K, F, S>) -> bool| [&left, &right].into_iter().flatten().any(what);
+        let assumed = either(|facts| facts.assumed);
+        let same = left
+            .as_ref()
+            .zip(right.as_ref())
+            .is_some_and(|(left, right)| left.fields == right.fields && (assumed || left.sums == right.sums));
+        if same || either(|facts| facts.excluded) {
             return None;
         }
+        let text = |facts: &Facts<K, F, S>| {
+            let sums = (!assumed).then_some(&facts.sums);
+            format!("{sums:?}, {:?}", facts.fields)
+        };
         Some(Difference {
-            kind: F::KIND,
-            name: mine.or(theirs)?.name(),
-            left: mine.map(|mine| mine.text(left, open)),
-            right: theirs.map(|theirs| theirs.text(right, open)),
+            kind,
+            name: left.as_ref().or(right.as_ref())?.key.to_string(),
+            left: left.as_ref().map(text),
+            right: right.as_ref().map(text),
         })
     })
 }
 
-/// The values of two sorted lists by key, each with its counterpart if there is one.
-fn pairs<'d, T, K: Ord + ?Sized + 'd>(
-    left: &'d [T],
-    right: &'d [T],
-    key: impl Fn(&'d T) -> &'d K,
-) -> impl Iterator<Item = (Option<&'d T>, Option<&'d T>)> {
-    let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+/// The objects of two lists that are sorted by key, each with its counterpart if there is one.
+fn pairs<K: Ord, F, S>(left: Vec<Facts<K, F, S>>, right: Vec<Facts<K, F, S>>) -> impl Iterator<Item = Pair<K, F, S>> {
+    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
     std::iter::from_fn(move || {
         let order = match (left.peek(), right.peek()) {
-            (Some(mine), Some(theirs)) => key(mine).cmp(key(theirs)),
+            (Some(left), Some(right)) => left.key.cmp(&right.key),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (None, None) => return None,

@@ -46,25 +46,18 @@ async fn a_busy_operator_finds_no_difference_between_its_model_and_one_built_ane
     }
     eventually("two self-checks have ended", async || {
         let page = operator.get("/metrics").await.map_err(|error| error.to_string())?;
-        let found = of(&page, "unikai_self_check_differences_total{")
-            .map(value)
-            .sum::<f64>();
-        assert!(found == 0.0, "differences\n{}", operator.log());
-        let same: f64 = of(&page, "unikai_self_checks_total{")
-            .filter(|line| line.contains("result=\"same\""))
-            .map(value)
-            .sum();
+        let sum = |family: &str, result: &str| -> f64 {
+            let lines = page
+                .lines()
+                .filter(|line| line.starts_with(family) && line.contains(result));
+            let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            values.sum()
+        };
+        let differences = sum("unikai_self_check_differences_total{", "");
+        assert!(differences == 0.0, "{differences} differences\n{}", operator.log());
+        let same = sum("unikai_self_checks_total{", "result=\"same\"");
         (same >= 2.0).then_some(()).ok_or(format!("{same} so far"))
     })
     .await;
     operator.assert_no_errors();
-}
-
-fn of<'p>(page: &'p str, family: &'p str) -> impl Iterator<Item = &'p str> {
-    page.lines().filter(move |line| line.starts_with(family))
-}
-
-fn value(line: &str) -> f64 {
-    let value = line.rsplit(' ').next().and_then(|value| value.parse().ok());
-    value.expect("a metric's value")
 }

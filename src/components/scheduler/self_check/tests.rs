@@ -35,7 +35,7 @@ impl Checked {
         }
     }
 
-    /// What the next self-check comes to, while these objects change after each of its steps.
+    /// The findings of the next self-check; `meanwhile` runs after each of its steps.
     async fn next(&mut self, mut meanwhile: impl FnMut(&mut Cluster)) -> Ended {
         loop {
             sleep_until(self.check.due().unwrap()).await;
@@ -113,7 +113,7 @@ async fn a_rule_that_is_broken_is_found_and_the_model_is_built_anew_once() {
 
     let stores = Arc::clone(&checked.cluster.stores);
     let everything = |tell: &mut dyn FnMut(Object)| stores.objects().for_each(tell);
-    checked.cluster.intake.build_anew(NOW, &everything);
+    checked.cluster.intake.rebuild(NOW, &everything);
     assert!(
         checked.cluster.intake.waits_until(NOW).is_some(),
         "second is being bound"
@@ -159,7 +159,7 @@ async fn a_difference_that_passes_is_not_reported() {
             break ended;
         }
         let suspects = checked.check.running.as_ref().map(|run| &run.stage);
-        if let (Some(Stage::Follows(_, _, Some(differences))), false) = (suspects, told) {
+        if let (Some(Stage::Waiting(_, _, Some(differences))), false) = (suspects, told) {
             assert_eq!(
                 differences.first().map(|one| &*one.name),
                 Some("ns/late"),
@@ -179,7 +179,7 @@ async fn a_self_check_is_given_up_where_the_model_begins_anew_meanwhile() {
     let ended = checked
         .next(|cluster| {
             let stores = Arc::clone(&cluster.stores);
-            cluster.intake.build_anew(NOW, &|tell| stores.objects().for_each(tell));
+            cluster.intake.rebuild(NOW, &|tell| stores.objects().for_each(tell));
         })
         .await;
     assert_eq!(ended.ending, Ending::GivenUp);
