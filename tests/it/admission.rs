@@ -404,6 +404,23 @@ async fn pairs(secrets: &Api<Secret>, count: usize) -> Vec<i64> {
     .await
 }
 
+/// Waits until the API server trusts so many authorities of the webhooks for pods.
+async fn trusted(cluster: &Cluster, count: usize) {
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.admin.clone());
+    eventually(&format!("{count} authorities are trusted"), async || {
+        let mutating = mutating.get("mutating-kai-admission").await.ok()?;
+        let validating = validating.get("validating-kai-admission").await.ok()?;
+        let mutating = mutating.webhooks?.into_iter().map(|hook| hook.client_config);
+        let validating = validating.webhooks?.into_iter().map(|hook| hook.client_config);
+        let authorities = |bundle: ByteString| String::from_utf8_lossy(&bundle.0).matches("BEGIN CERTIFICATE").count();
+        let mut all = mutating.chain(validating);
+        all.all(|config| config.ca_bundle.map(authorities) == Some(count))
+            .then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_rotated_lost_and_overwritten_and_no_pod_notices() {
     let (cluster, _operator) = quick_start(Settings::embedded()).await;
@@ -414,6 +431,7 @@ async fn certificates_are_rotated_lost_and_overwritten_and_no_pod_notices() {
         // Sixty days pass: a second pair is issued, trusted, and after an hour served; after another the first one goes.
         age(&secrets, &[60 * 24]).await;
         let both = pairs(&secrets, 2).await;
+        trusted(&cluster, 2).await;
         age(&secrets, &[1, 1]).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         age(&secrets, &[1, 1]).await;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use kube::api::DeleteParams;
 use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
@@ -39,7 +40,9 @@ async fn a_busy_operator_finds_no_difference_between_its_model_and_one_built_ane
         tokio::time::sleep(Duration::from_millis(300)).await;
         if let Some(before) = round.checked_sub(2) {
             for index in 0..6 {
-                lab.delete_pod(&format!("pod-{before}-{index}")).await;
+                // It may have been evicted.
+                let name = format!("pod-{before}-{index}");
+                let _ = lab.pods().delete(&name, &DeleteParams::default()).await;
             }
         }
         round += 1;
