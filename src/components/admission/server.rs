@@ -310,3 +310,6 @@ fn read(text: &[u8], kind: weight::Kind) -> Result<(Review, usize), Refusal> {
         .map_err(|error| (StatusCode::BAD_REQUEST, format!("not an AdmissionReview: {error}\n")))?;
     Ok((review, weight))
 }
+
+#[cfg(test)]
+mod tests;

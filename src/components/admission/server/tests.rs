@@ -1,0 +1,105 @@
+use axum::body::Body;
+use futures::FutureExt;
+
+use super::*;
+use crate::components::admission::pods::tests::settings;
+use crate::components::figures::Figures;
+use crate::components::heartbeat::Heartbeat;
+use crate::components::history::History;
+use crate::components::leadership::{self, Scope, Terms};
+use crate::components::readiness::Readiness;
+use crate::components::watches::Stores;
+use crate::components::write_slots::Background;
+use crate::components::{Context, Settings as ComponentSettings};
+
+/// Webhooks of a cluster without objects, whose API server refuses every request.
+fn webhooks() -> Webhooks {
+    let refused = leadership::refused();
+    let context = Context {
+        reads: refused.clone(),
+        watches: refused.clone(),
+        writes: refused.clone(),
+        settings: Arc::new(ComponentSettings::default()),
+        refused,
+        leading: watch::channel(Terms::default()).1,
+        scope: Scope::Cluster,
+        only_term: None,
+        shutdown: CancellationToken::new(),
+        readiness: Readiness::default(),
+        background: Background::new(ComponentSettings::default().background_delay),
+        figures: Figures::default(),
+        heartbeat: Heartbeat::default(),
+        history: History::default(),
+    };
+    Webhooks::new(Lookups::new(&context, Arc::new(Stores::default())), settings())
+}
+
+/// A review about an object with a list of so many empty objects.
+fn text(namespace: &str, elements: usize) -> String {
+    let list = vec!["{}"; elements].join(",");
+    let request =
+        format!(r#"{{"uid":"u","operation":"CREATE","namespace":"{namespace}","object":{{"list":[{list}]}}}}"#);
+    format!(r#"{{"request":{request}}}"#)
+}
+
+fn request(namespace: &str, elements: usize) -> HttpRequest {
+    HttpRequest::new(Body::from(text(namespace, elements)))
+}
+
+/// A third of what all requests together may take, and more than half of what those of one namespace may.
+const HEAVY: usize = 40_000;
+
+async fn allow(_: &Request) -> Verdict {
+    std::future::ready(Verdict::allow()).await
+}
+
+async fn never(_: &Request) -> Verdict {
+    std::future::pending().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_beyond_the_memory_of_their_namespace_are_given_up_and_others_are_answered() {
+    let webhooks = webhooks();
+    let (_, weight) = read(text("loud", HEAVY).as_bytes(), weight::Kind::Other).unwrap();
+    assert!(weight < limits::WEBHOOK_REVIEW_BYTES, "each is within its own limits");
+    let mut open = Box::pin(webhooks.review(weight::Kind::Other, request("loud", HEAVY), never));
+    assert!((&mut open).now_or_never().is_none(), "it is being reviewed");
+
+    let since = Instant::now();
+    let second = webhooks
+        .review(weight::Kind::Other, request("loud", HEAVY), allow)
+        .await;
+    let (status, why) = second.unwrap_err();
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(why, "too many questions at the same time\n");
+    assert!(since.elapsed() >= WAIT, "it waits for a moment");
+    for namespace in ["loud", "quiet"] {
+        let small = webhooks.review(weight::Kind::Other, request(namespace, 1), allow).await;
+        assert!(small.is_ok(), "{namespace}: there is memory for a small one");
+    }
+    let other = webhooks
+        .review(weight::Kind::Other, request("quiet", HEAVY), allow)
+        .await;
+    assert!(other.is_ok(), "another namespace has its own share");
+
+    drop(open);
+    let again = webhooks
+        .review(weight::Kind::Other, request("loud", HEAVY), allow)
+        .await;
+    assert!(again.is_ok(), "once the first has its answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_all_namespaces_together_are_bounded() {
+    let webhooks = webhooks();
+    let review = |namespace: &str| webhooks.review(weight::Kind::Other, request(namespace, HEAVY), never);
+    let mut open: Vec<_> = ["a", "b"].map(|namespace| Box::pin(review(namespace))).into();
+    for one in &mut open {
+        assert!(one.now_or_never().is_none(), "it is being reviewed");
+    }
+    let third = webhooks.review(weight::Kind::Other, request("c", HEAVY), allow).await;
+    assert_eq!(third.map(drop).unwrap_err().0, StatusCode::SERVICE_UNAVAILABLE);
+    drop(open);
+    let third = webhooks.review(weight::Kind::Other, request("c", HEAVY), allow).await;
+    assert!(third.is_ok());
+}
