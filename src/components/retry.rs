@@ -108,4 +108,33 @@ mod tests {
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(backoff.wait(u32::MAX).as_secs(), 60);
     }
+
+    #[test]
+    fn codes_and_causes_say_whether_to_ask_again() {
+        let answer = |code: u16, cause: Option<&str>| {
+            let causes: Vec<_> = cause
+                .iter()
+                .map(|reason| serde_json::json!({"reason": reason}))
+                .collect();
+            let status = serde_json::json!({"status": "Failure", "code": code, "details": {"causes": causes}});
+            kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()))
+        };
+        let budget = Some("DisruptionBudget");
+        for (code, cause, expected) in [
+            (404, None, Failure::Gone),
+            (410, None, Failure::Gone),
+            (409, None, Failure::Conflict),
+            (429, None, Failure::Busy),
+            (503, None, Failure::Busy),
+            (500, None, Failure::Unknown),
+            (504, None, Failure::Unknown),
+            (403, None, Failure::Refused),
+            (422, None, Failure::Refused),
+            (429, budget, Failure::Refused),
+        ] {
+            let error = answer(code, cause);
+            assert_eq!(failure(&error), expected, "{code} {cause:?}");
+            assert_eq!(refused_by_budget(&error), cause.is_some(), "{code} {cause:?}");
+        }
+    }
 }

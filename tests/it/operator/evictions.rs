@@ -68,10 +68,7 @@ async fn a_pod_that_cannot_be_evicted_is_not_asked_for_again_and_again_and_anoth
         lab.runs(&name).await;
     }
     let (evictions, deletions) = asked(&lab, &operator, "stays");
-    let mut most: usize = 1;
-    while 5 * ((1_u64 << most) - 1) <= began.elapsed().as_secs() {
-        most += 1;
-    }
+    let most = most_attempts(began.elapsed().as_secs());
     assert!(
         (1..=most).contains(&evictions),
         "{evictions} of {most} in {:?}",
@@ -89,6 +86,52 @@ async fn a_pod_that_cannot_be_evicted_is_not_asked_for_again_and_again_and_anoth
     assert!(attempted > refused, "{attempted} and {refused}");
     assert_eq!(counted("unikai_evicted_pods_total", ""), Some(1));
     operator.assert_no_errors();
+}
+
+/// The most attempts to evict a pod within that time: one at once, the next after 5 seconds, then after twice as long each.
+fn most_attempts(seconds: u64) -> usize {
+    let mut most = 1;
+    while 5 * ((1_u64 << most) - 1) <= seconds {
+        most += 1;
+    }
+    most
+}
+
+/// The API server is overloaded, or fails: its answers do not say that a further attempt is useless.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eviction_that_is_refused_for_now_is_asked_for_ever_more_rarely_and_succeeds_in_the_end() {
+    for code in [429, 500] {
+        let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1), NodeSpec::cpu("cpu-1")]).await;
+        let operator = lab.replica("one").await;
+        lab.create(pod("stays", 1)).await.unwrap();
+        lab.runs("stays").await;
+        let evictions = Match {
+            subresource: Some("eviction".to_owned()),
+            ..Match::verb_on("create", "pods")
+        };
+        let refuse = Effect::Refuse {
+            code,
+            retry_after: None,
+        };
+        lab.server.faults().add(evictions, refuse, Times::Always);
+        let began = Instant::now();
+        lab.create(urgent("urgent", 1)).await.unwrap();
+        lab.unschedulable("urgent").await;
+        for number in 0..20 {
+            let name = format!("busy-{number}");
+            lab.create(pod(&name, 0)).await.unwrap();
+            lab.runs(&name).await;
+        }
+        let (asked_for, deletions) = asked(&lab, &operator, "stays");
+        // Each attempt is two requests.
+        let most = 2 * most_attempts(began.elapsed().as_secs());
+        assert!((1..=most).contains(&asked_for), "{code}: {asked_for} of {most}");
+        assert_eq!(deletions, 0, "{code}");
+        assert!(is_running(&lab, "stays").await, "{code}");
+        lab.server.faults().clear();
+        lab.runs("urgent").await;
+        operator.assert_no_errors();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
