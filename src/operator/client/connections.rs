@@ -70,6 +70,9 @@ pub type ExplainedBody<B> = MapErr<B, Explain>;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use kube::Client;
     use tokio::net::TcpListener;
 
@@ -118,6 +121,36 @@ mod tests {
             unknown.contains("no connection to no-such-host.invalid:80: "),
             "{unknown}"
         );
+    }
+
+    /// The library's own client would ask again for more than a minute before it says so.
+    #[tokio::test]
+    async fn a_request_that_is_refused_is_not_repeated_here() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let busy = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                counted.fetch_add(1, Ordering::SeqCst);
+                let answer = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let error = error(&format!("http://{address}")).await;
+        assert!(
+            matches!(&error, kube::Error::Api(status) if status.code == 503),
+            "{error}"
+        );
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        busy.abort();
     }
 
     #[test]
