@@ -227,3 +227,30 @@ where
         .service(service);
     Client::new(service, namespace)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a connection whose packets are dropped on the way is held for many minutes.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_kernel_gives_up_connections_on_which_nothing_comes_back() {
+        use tower::ServiceExt;
+
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let connection = tcp().oneshot(server).await.unwrap();
+        let socket = socket2::SockRef::from(connection.inner());
+        assert!(socket.keepalive().unwrap());
+        let probes = (
+            socket.tcp_keepalive_time().unwrap(),
+            socket.tcp_keepalive_interval().unwrap(),
+            socket.tcp_keepalive_retries().unwrap(),
+        );
+        assert_eq!(probes, (KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_TRIES));
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+        let noticed = KEEPALIVE_AFTER + KEEPALIVE_EVERY * KEEPALIVE_TRIES;
+        assert!(noticed.max(UNACKNOWLEDGED) < Duration::from_secs(30), "{noticed:?}");
+    }
+}
