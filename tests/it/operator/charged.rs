@@ -215,6 +215,38 @@ async fn a_pod_that_calls_itself_a_reservation_counts_for_what_it_asks_for() {
     operator.assert_no_errors();
 }
 
+/// The decision is for a small part; before the Binding the pod asks for a large one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_asks_for_more_while_it_is_being_bound_is_decided_anew() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let operator = lab.replica_with("one", &sharing()).await;
+    let requests = Match::verb_on("create", "bindrequests");
+    let slow = Effect::Delay(Duration::from_secs(3));
+    let slow = lab.server.faults().add(requests, slow, Times::Next(1));
+    lab.create(sharing_pod("grows", "0.2")).await.unwrap();
+    eventually("it is being bound", async || {
+        (lab.server.faults().struck(slow) == 1).then_some(())
+    })
+    .await;
+    lab.write("grows", json!({"annotations": {"gpu-fraction": "0.9"}}))
+        .await;
+    lab.runs("grows").await;
+    eventually("an event says why it was not bound at first", async || {
+        let api: Api<Event> = Api::namespaced(lab.client.clone(), TEAM);
+        let events = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+        let said: Vec<_> = events.iter().filter_map(|event| event.message.clone()).collect();
+        let why = "what the pod asks of GPUs has changed since it was given a place";
+        let told = said.iter().any(|message| message.contains(why));
+        told.then_some(()).ok_or_else(|| format!("{said:?}"))
+    })
+    .await;
+    // Nine tenths of the only GPU are taken.
+    lab.finds_no_place(sharing_pod("more", "0.5")).await;
+    lab.delete_pod("grows").await;
+    lab.runs("more").await;
+    operator.assert_no_errors();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_goes_while_its_bind_is_being_concluded_leaves_no_gpu_behind() {
     let lab = Lab::start((1..3).map(|n| NodeSpec::gpu(format!("gpu-{n}"), 1)).collect()).await;
