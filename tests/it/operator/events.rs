@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
+use unikai::api::limits;
 use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, TEAM, eventually, pod};
@@ -66,5 +67,43 @@ async fn pods_outside_what_is_scheduled_are_told_so() {
     inside["metadata"]["labels"]["tier"] = json!("batch");
     lab.create(inside).await.unwrap();
     lab.runs("inside").await;
+    operator.assert_no_errors();
+}
+
+/// No webhook looks at what a pod asks of other pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_set_aside_is_named_on_it_in_the_metrics_and_in_the_log() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
+    let operator = lab.replica("one").await;
+    // From then on it leads, and makes events.
+    lab.create(pod("first", 0)).await.unwrap();
+    lab.runs("first").await;
+    let term = |at: usize| json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": format!("a{at}")}}});
+    let terms: Vec<_> = (0..=limits::AFFINITY_TERMS_PER_POD).map(term).collect();
+    let mut odd = pod("odd", 1);
+    odd["spec"]["affinity"] = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+    lab.create(odd).await.unwrap();
+    let why = "there are more than 64 affinity terms to other pods: set aside until that changes";
+    assert_eq!(event(&lab, "Pod", "odd", "SetAside").await, why);
+    let counted = async |number: &str| {
+        let what = format!("{number} pods are counted as set aside");
+        eventually(&what, async || {
+            let metrics = operator.get("/metrics").await.map_err(|e| e.to_string())?;
+            let of_pods = |line: &&str| line.starts_with("unikai_objects_set_aside{") && line.contains("kind=\"Pod\"");
+            let found = metrics.lines().find(of_pods).unwrap_or("none").to_owned();
+            found.ends_with(&format!(" {number}")).then_some(()).ok_or(found)
+        })
+        .await;
+    };
+    counted("1").await;
+    let named = |line: &str| line.contains("more than 64 affinity terms") && line.contains("\"odd\"");
+    assert!(operator.log().lines().any(named), "{}", operator.log());
+
+    lab.create(pod("plain", 1)).await.unwrap();
+    lab.runs("plain").await;
+    let odd = lab.pods().get("odd").await.unwrap();
+    assert_eq!(odd.spec.unwrap().node_name, None);
+    lab.delete_pod("odd").await;
+    counted("0").await;
     operator.assert_no_errors();
 }
