@@ -138,6 +138,75 @@ async fn pod_groups_statuses_and_events_that_hang_do_not_stop_bindings() {
     operator.assert_no_errors();
 }
 
+/// Each write of a bind to a part of a GPU hangs once, and so does each that gives the GPU back.
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_of_binds_that_hang_are_made_up_for() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let sharing: &[&str] = &["--gpu-sharing", "true"];
+    let operator = lab.replica_with("one", &[HURRIED, sharing].concat()).await;
+    let steps = [
+        ("create", "bindrequests"),
+        ("create", "pods"),
+        ("create", "configmaps"),
+        ("patch", "pods"),
+        ("delete", "bindrequests"),
+        ("delete", "pods"),
+    ];
+    for (round, (verb, resource)) in steps.into_iter().enumerate() {
+        let hangs = of(&operator, verb, resource);
+        let hangs = lab.server.faults().add(hangs, Effect::Hang, Times::Next(1));
+        let (shares, plain) = (format!("shares-{round}"), format!("plain-{round}"));
+        let mut half = pod(&shares, 0);
+        half["metadata"]["annotations"] = json!({"gpu-fraction": "0.5"});
+        lab.create(half).await.unwrap();
+        lab.create(pod(&plain, 0)).await.unwrap();
+        lab.runs(&plain).await;
+        lab.runs(&shares).await;
+        lab.delete_pod(&shares).await;
+        eventually(&format!("{verb} {resource} hangs"), async || {
+            (lab.server.faults().struck(hangs) == 1).then_some(())
+        })
+        .await;
+        lab.nothing_left().await;
+    }
+    lab.assert_safe().await;
+    assert_eq!(lab.world.refused_gpu_pods(), 0);
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_whose_registration_hangs_are_registered_in_the_end() {
+    let lab = lab().await;
+    let faults = lab.server.faults();
+    let written = [
+        "secrets",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+    ];
+    let hang = written.map(|resource| faults.add(Match::verb_on("create", resource), Effect::Hang, Times::Next(1)));
+    let operator = lab.replica_with("one", HURRIED).await;
+    for (resource, hangs) in written.iter().zip(hang) {
+        eventually(&format!("the creation of {resource} hangs"), async || {
+            (faults.struck(hangs) == 1).then_some(())
+        })
+        .await;
+    }
+    lab.create(pod("meanwhile", 1)).await.unwrap();
+    lab.runs("meanwhile").await;
+    let mut attempt = 0;
+    eventually("a pod of a queue that does not exist is refused", async || {
+        attempt += 1;
+        let mut lost = pod(&format!("lost-{attempt}"), 0);
+        lost["metadata"]["labels"]["kai.scheduler/queue"] = json!("nosuch");
+        match lab.create(lost).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+            created => Err(format!("{:?}", created.map(drop))),
+        }
+    })
+    .await;
+    operator.assert_no_errors();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_whose_reading_hangs_hold_up_their_own_pods_only() {
     let lab = lab().await;
