@@ -290,6 +290,31 @@ async fn two_hundred_pods_at_once_share_gpus_without_a_double_reservation_and_wi
     operator.assert_no_errors();
 }
 
+/// Who uses a GPU stands on its reservation pod, so that nobody else need be looked at before it is given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn gpus_are_given_back_without_a_list_of_pods() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    operator.leads().await;
+    let lists = Match {
+        user: Some(operator.identity.user.clone()),
+        ..Match::verb_on("list", "pods")
+    };
+    let at_once = Effect::Delay(std::time::Duration::ZERO);
+    let lists = lab.server.faults().add(lists, at_once, Times::Always);
+    for name in ["first", "second"] {
+        lab.create(sharing_pod(name, fraction("0.6"))).await.unwrap();
+        lab.runs(name).await;
+    }
+    assert_eq!(lab.reservations().await.len(), 2);
+    for name in ["first", "second"] {
+        lab.delete_pod(name).await;
+    }
+    lab.nothing_left().await;
+    assert_eq!(lab.server.faults().struck(lists), 0, "lists of pods");
+    operator.assert_no_errors();
+}
+
 /// Reservation pods cannot be created.
 fn refuse_reservations(lab: &Lab, times: Times) {
     let reservations = Match {
