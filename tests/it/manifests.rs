@@ -9,6 +9,7 @@ use std::process::Command;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::flowcontrol::v1::FlowSchema;
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyIngressRule};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -530,6 +531,61 @@ fn config_maps_can_be_listed_only_by_who_is_given_that_right_apart() {
     let apart: ClusterRoleBinding = serde_json::from_value(binding.clone()).unwrap();
     assert_eq!(apart.subjects, ours.unwrap().subjects);
     assert_eq!(apart.role_ref.name, role.metadata.name.unwrap());
+}
+
+#[test]
+fn what_gpu_sharing_alone_needs_is_given_with_it_alone() {
+    let (base, sharing) = (manifests::files(manifests::DEFAULT_IMAGE), manifests::gpu_sharing());
+    let count = |files: &[(String, String)], is_it: fn(&Value) -> bool| {
+        let objects = files.iter().flat_map(|(_, text)| read(text));
+        objects.filter(is_it).count()
+    };
+    let config_maps_of_all: fn(&Value) -> bool = |object| {
+        let rules = object["rules"].as_array().into_iter().flatten();
+        let mut resources = rules.flat_map(|rule| rule["resources"].as_array().into_iter().flatten());
+        object["kind"] == "ClusterRole" && resources.any(|resource| resource == "configmaps")
+    };
+    let reservations: fn(&Value) -> bool = |object| {
+        let metadata = &object["metadata"];
+        let is_namespace = object["kind"] == "Namespace" && metadata["name"] == object::RESERVATION_NAMESPACE;
+        is_namespace || metadata["namespace"] == object::RESERVATION_NAMESPACE
+    };
+    for is_it in [config_maps_of_all, reservations] {
+        assert_eq!(count(&base, is_it), 0);
+        assert!(count(&sharing, is_it) > 0);
+    }
+}
+
+#[test]
+fn renewals_of_the_lease_wait_for_leases_only() {
+    let schemas = all::<FlowSchema>("FlowSchema");
+    let spec = |name: &str| {
+        let schema = schemas
+            .iter()
+            .find(|schema| schema.metadata.name.as_deref() == Some(name));
+        schema.unwrap().spec.clone().unwrap()
+    };
+    let (renewals, rest) = (spec("unikai-leader-election"), spec("unikai"));
+    assert_eq!(renewals.priority_level_configuration.name, "leader-election");
+    assert_ne!(rest.priority_level_configuration.name, "leader-election");
+    assert!(
+        renewals.matching_precedence < rest.matching_precedence,
+        "the first that matches counts"
+    );
+    for spec in [&renewals, &rest] {
+        let subjects = spec.rules.iter().flatten().flat_map(|rule| &rule.subjects);
+        let accounts: Vec<_> = subjects
+            .filter_map(|subject| subject.service_account.as_ref())
+            .map(|account| (account.name.as_str(), account.namespace.as_str()))
+            .collect();
+        assert_eq!(accounts, [("unikai", object::NAMESPACE)]);
+    }
+    let rules = renewals.rules.iter().flatten();
+    let rules: Vec<_> = rules.flat_map(|rule| rule.resource_rules.iter().flatten()).collect();
+    let [rule] = &rules[..] else { panic!("{rules:?}") };
+    assert_eq!(rule.resources, ["leases"]);
+    assert_eq!(rule.verbs, ["*"]);
+    assert_eq!(rule.namespaces, Some(vec![object::NAMESPACE.to_owned()]));
 }
 
 #[test]
