@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use unikai::api::limits;
 use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
@@ -86,6 +87,18 @@ impl Lab {
         };
         let told = events.iter().any(told);
         told.then_some(()).ok_or_else(|| "no event".to_owned())
+    }
+
+    /// Waits for an event with these words.
+    async fn event_says(&self, words: &str) {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), TEAM);
+        eventually(&format!("an event says: {words}"), async || {
+            let events = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+            let said: Vec<_> = events.iter().filter_map(|event| event.message.clone()).collect();
+            let told = said.iter().any(|message| message.contains(words));
+            told.then_some(()).ok_or_else(|| format!("{said:?}"))
+        })
+        .await;
     }
 
     async fn finds_no_place(&self, pod: Value) {
@@ -231,19 +244,27 @@ async fn a_pod_that_asks_for_more_while_it_is_being_bound_is_decided_anew() {
     lab.write("grows", json!({"annotations": {"gpu-fraction": "0.9"}}))
         .await;
     lab.runs("grows").await;
-    eventually("an event says why it was not bound at first", async || {
-        let api: Api<Event> = Api::namespaced(lab.client.clone(), TEAM);
-        let events = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
-        let said: Vec<_> = events.iter().filter_map(|event| event.message.clone()).collect();
-        let why = "what the pod asks of GPUs has changed since it was given a place";
-        let told = said.iter().any(|message| message.contains(why));
-        told.then_some(()).ok_or_else(|| format!("{said:?}"))
-    })
-    .await;
+    lab.event_says("what the pod asks of GPUs has changed since it was given a place")
+        .await;
     // Nine tenths of the only GPU are taken.
     lab.finds_no_place(sharing_pod("more", "0.5")).await;
     lab.delete_pod("grows").await;
     lab.runs("more").await;
+    operator.assert_no_errors();
+}
+
+/// What a pod asks for is recorded on the reservation pod, which has only so much room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_a_gpu_that_is_asked_for_at_length_is_not_reserved() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let operator = lab.replica_with("one", &sharing()).await;
+    let long = format!("0.5{}", "0".repeat(limits::GPU_SHARE_BYTES));
+    lab.create(sharing_pod("long", &long)).await.unwrap();
+    lab.event_says("the pod's annotations for a part of a GPU are too long")
+        .await;
+    assert_eq!(lab.reservations().await.len(), 0);
+    lab.create(sharing_pod("short", "0.9")).await.unwrap();
+    lab.runs("short").await;
     operator.assert_no_errors();
 }
 
