@@ -67,6 +67,14 @@ fn line(change: &Change) -> String {
 }
 
 #[test]
+fn watches_are_short_and_have_bookmarks() {
+    let settings = Settings::default();
+    let config = config(&settings);
+    assert_eq!(config.timeout, Some(settings.watch_timeout));
+    assert!(settings.watch_timeout <= 60 && config.bookmarks);
+}
+
+#[test]
 fn a_relist_reports_what_vanished_and_nothing_that_stayed() {
     let watch = Watch::new();
     let first = vec![

@@ -40,6 +40,17 @@ fn the_defaults_are_those_of_kai() {
     assert_eq!(settings.common.admission.target, Some(service));
 }
 
+/// With the time that a watch may be late, and with that of a second attempt.
+#[test]
+fn a_network_that_falls_silent_is_noticed_within_half_a_minute() {
+    let settings = parse(&[]).unwrap();
+    let half_a_minute = Duration::from_secs(30);
+    assert!(settings.patience.watch + Duration::from_secs(5) < half_a_minute);
+    assert!(settings.patience.request * 2 < half_a_minute);
+    let watches = settings.common.components.watch_timeout;
+    assert_eq!(settings.patience.watch, Duration::from_secs(watches.into()));
+}
+
 #[test]
 fn all_that_is_wrong_is_said_at_once_with_the_flag() {
     let wrong = parse(&[
