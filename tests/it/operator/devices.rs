@@ -6,6 +6,7 @@ use kube::Resource;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use unikai::api::{PodGroup, QuantityMap};
+use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, TEAM, eventually, pod};
@@ -116,6 +117,31 @@ async fn a_device_goes_from_pod_to_pod() {
         }
     })
     .await;
+    operator.assert_no_errors();
+}
+
+/// The first write of a claim has no effect and no answer, the second an effect.
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_of_claims_that_hang_are_made_up_for() {
+    let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
+    lab.apply(ONE_DEVICE).await;
+    lab.apply(&TEMPLATE.replace("team", TEAM)).await;
+    let operator = lab.replica_with("one", &["--request-timeout", "2"]).await;
+    let written = || Match {
+        user: Some(operator.identity.user.clone()),
+        ..Match::verb_on("patch", "resourceclaims")
+    };
+    let faults = lab.server.faults();
+    let hangs = [Effect::Hang, Effect::HangAfter].map(|effect| faults.add(written(), effect, Times::Next(1)));
+    lab.create(claiming("claims")).await.unwrap();
+    lab.create(pod("plain", 0)).await.unwrap();
+    lab.runs("plain").await;
+    lab.runs("claims").await;
+    assert_eq!(hangs.map(|rule| faults.struck(rule)), [1, 1]);
+    assert_eq!(
+        claim_of(&lab, "claims").await,
+        Some((vec!["card-0".to_owned()], vec!["claims".to_owned()]))
+    );
     operator.assert_no_errors();
 }
 

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::json;
+use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, eventually, pod};
@@ -56,5 +57,42 @@ async fn a_node_is_asked_for_and_the_pods_that_share_it_run_there() {
         there.is_empty().then_some(()).ok_or_else(|| format!("{there:?}"))
     })
     .await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scaling_pods_whose_writes_hang_come_and_go_all_the_same() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let flags = ["--gpu-sharing", "--cluster-autoscaling", "--request-timeout", "2"];
+    let operator = lab.replica_with("one", &flags).await;
+    let faults = lab.server.faults();
+    let hangs = ["create", "delete"].map(|verb| {
+        let of_scaling_pods = Match {
+            namespace: Some("kai-scale-adjust".to_owned()),
+            user: Some(operator.identity.user.clone()),
+            ..Match::verb_on(verb, "pods")
+        };
+        faults.add(of_scaling_pods, Effect::Hang, Times::Next(1))
+    });
+    lab.create(pod("whole", 1)).await.unwrap();
+    lab.runs("whole").await;
+    let mut sharer = pod("sharer", 0);
+    sharer["metadata"]["annotations"] = json!({"gpu-fraction": "0.4"});
+    lab.create(sharer).await.unwrap();
+    lab.create(pod("plain", 0)).await.unwrap();
+    lab.runs("plain").await;
+    eventually("a scaling pod is there", async || {
+        let there = scaling_pods(&lab).await;
+        (there.len() == 1).then_some(()).ok_or_else(|| format!("{there:?}"))
+    })
+    .await;
+    lab.delete_pod("whole").await;
+    lab.runs("sharer").await;
+    eventually("the scaling pod has gone", async || {
+        let there = scaling_pods(&lab).await;
+        there.is_empty().then_some(()).ok_or_else(|| format!("{there:?}"))
+    })
+    .await;
+    assert_eq!(hangs.map(|rule| faults.struck(rule)), [1, 1]);
     operator.assert_no_errors();
 }

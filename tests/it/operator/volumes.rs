@@ -86,6 +86,26 @@ async fn a_pod_goes_to_the_zone_of_its_volume() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_write_hangs_gets_its_volume_all_the_same() {
+    let lab = Lab::start(nodes_in_zones()).await;
+    let late = class("late", "csi.example", "WaitForFirstConsumer");
+    lab.create(late).await.unwrap();
+    let operator = lab.replica_with("one", &["--request-timeout", "2"]).await;
+    let written = Match {
+        user: Some(operator.identity.user.clone()),
+        ..Match::verb_on("patch", "persistentvolumeclaims")
+    };
+    let hangs = lab.server.faults().add(written, Effect::Hang, Times::Next(1));
+    lab.create(claim("data", "late", "10Gi")).await.unwrap();
+    lab.create(using("reader", &["data"])).await.unwrap();
+    lab.create(pod("plain", 0)).await.unwrap();
+    lab.runs("plain").await;
+    lab.runs("reader").await;
+    assert_eq!(lab.server.faults().struck(hangs), 1);
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_waits_gets_its_volume_where_there_is_room() {
     let lab = Lab::start(nodes_in_zones()).await;
     lab.create(class("late", "csi.example", "WaitForFirstConsumer"))
