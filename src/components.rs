@@ -417,3 +417,6 @@ pub enum Error {
     #[error("cannot start the scheduler's thread")]
     Thread(#[source] std::io::Error),
 }
+
+#[cfg(test)]
+mod tests;

@@ -795,3 +795,6 @@ async fn tell(bus: &Bus, outcome: Outcome) {
         debug!("outcome not delivered: the scheduler has ended");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,6 +57,7 @@ const SHARED_BY_COMPONENTS: &[&str] = &[
     "retry",
     "runtime_classes",
     "shares",
+    "tests",
     "write_slots",
     "views",
     "watches",

@@ -235,4 +235,4 @@ pub fn action(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,35 +3,12 @@ use futures::FutureExt;
 
 use super::*;
 use crate::components::admission::pods::tests::settings;
-use crate::components::figures::Figures;
-use crate::components::heartbeat::Heartbeat;
-use crate::components::history::History;
-use crate::components::leadership::{self, Scope, Terms};
-use crate::components::readiness::Readiness;
+use crate::components::tests::idle_context;
 use crate::components::watches::Stores;
-use crate::components::write_slots::Background;
-use crate::components::{Context, Settings as ComponentSettings};
 
 /// Webhooks of a cluster without objects, whose API server refuses every request.
 fn webhooks() -> Webhooks {
-    let refused = leadership::refused();
-    let context = Context {
-        reads: refused.clone(),
-        watches: refused.clone(),
-        writes: refused.clone(),
-        settings: Arc::new(ComponentSettings::default()),
-        refused,
-        leading: watch::channel(Terms::default()).1,
-        scope: Scope::Cluster,
-        only_term: None,
-        shutdown: CancellationToken::new(),
-        readiness: Readiness::default(),
-        background: Background::new(ComponentSettings::default().background_delay),
-        figures: Figures::default(),
-        heartbeat: Heartbeat::default(),
-        history: History::default(),
-    };
-    Webhooks::new(Lookups::new(&context, Arc::new(Stores::default())), settings())
+    Webhooks::new(Lookups::new(&idle_context(), Arc::new(Stores::default())), settings())
 }
 
 /// A review about an object with a list of so many empty objects.

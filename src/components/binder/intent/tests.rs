@@ -15,7 +15,8 @@ fn pod(node: Option<&str>, phase: &str) -> Pod {
 /// The label of node pools.
 const POOL: &str = "kai.scheduler/node-pool";
 
-fn decided() -> OrderedBind {
+/// A bind that the scheduler ordered, to two halves of GPUs.
+pub fn decided() -> OrderedBind {
     OrderedBind {
         pool: "".into(),
         labels: BTreeMap::new(),
