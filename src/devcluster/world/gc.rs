@@ -9,6 +9,7 @@ mod kinds;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::core::DynamicObject;
@@ -21,6 +22,9 @@ use self::kinds::Kinds;
 use super::Shared;
 use super::informer::{Informer, Key};
 use super::queue::{Again, WorkQueue};
+
+/// How long until an owner that no watch has shown is looked up again.
+const UNSEEN_OWNER: SignedDuration = SignedDuration::from_secs(10);
 
 /// The garbage collector and its graph of objects, which the namespace controller uses too.
 pub(super) struct Collector {
@@ -67,7 +71,7 @@ impl Collector {
             collector.kinds.known().await;
             collector
                 .queue
-                .run(&shared.clock, 16, |uid| collector.collect(uid))
+                .run(&shared.clock, 16, |uid| collector.collect(uid, shared.clock.now()))
                 .await;
             "garbage collection"
         });
@@ -139,7 +143,7 @@ impl Collector {
         }
     }
 
-    async fn collect(&self, uid: Uid) -> kube::Result<Again> {
+    async fn collect(&self, uid: Uid, now: Timestamp) -> kube::Result<Again> {
         let (plan, entry) = {
             let graph = self.graph();
             (graph.plan(&uid), graph.entry(&uid))
@@ -161,6 +165,15 @@ impl Collector {
                 has_dependents,
             } => {
                 let (found, absent) = self.look_up(&entry, unknown).await?;
+                // An owner that is deleted before its watch has shown it is never seen to go.
+                let unseen = found
+                    .iter()
+                    .any(|owner| self.kinds.find(&owner.api_version, &owner.kind).is_some());
+                let again = if unseen {
+                    Again::At(now + UNSEEN_OWNER)
+                } else {
+                    Again::OnChange
+                };
                 live.extend(found);
                 if live.is_empty() {
                     let foreground =
@@ -174,6 +187,7 @@ impl Collector {
                 } else if !absent.is_empty() || !waiting.is_empty() {
                     self.patch_meta(&uid, &entry, &json!({"ownerReferences": live})).await?;
                 }
+                return Ok(again);
             }
         }
         Ok(Again::OnChange)
