@@ -81,8 +81,10 @@ impl Charged {
             return Vec::new();
         }
         let said = self.charged(pod);
-        match before().filter(|before| pods::is_bound(before)) {
-            Some(before) => self.keep(pod, &before),
+        match before() {
+            Some(before) if pods::is_bound(&before) => self.keep(pod, &before),
+            // The Binding has just written the pod group for which the place was found.
+            Some(_) => {}
             None if self.listed => self.first_seen(pod),
             None => {
                 self.unsure

@@ -232,6 +232,16 @@ fn after_a_restart_a_pod_belongs_to_the_group_that_is_named_after_it_or_its_owne
 }
 
 #[test]
+fn a_pod_that_named_another_pod_group_before_it_was_bound_is_charged_to_that() {
+    let mut watch = Watch::new(&[group("pg-a-1", &[]), group("gang", &[])]);
+    let member = pod(json!({}), json!({"pod-group-name": "gang"}));
+    watch.see(unbound(member.clone()));
+    let seen = watch.see(member);
+    assert_eq!(seen.annotations()["pod-group-name"], "gang");
+    assert!(watch.told().is_empty());
+}
+
+#[test]
 fn after_a_restart_a_sub_group_that_the_group_does_not_have_is_none() {
     let mut watch = Watch::new(&[group("pg-a-1", &["workers"])]);
     let astray = pod(
