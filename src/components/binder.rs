@@ -19,6 +19,7 @@ mod intent;
 mod limit;
 mod multi_step;
 mod notes;
+mod outcomes;
 mod requests;
 mod reservation;
 mod reviews;
@@ -30,18 +31,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{Instrument, debug, error, info, info_span};
+use tracing::{Instrument, error, info, info_span};
 
 use crate::api::BindRequest;
 use crate::clock;
 use crate::components::bus::{
-    BindOrder, BindSeen, Bus, Change, Evict, Kind, Listener, Object, OrderedBind, Outcome, PodRef, Step, StepLog,
-    ToBinder, ToScheduler, TraceEvent,
+    BindOrder, BindSeen, Bus, Change, Evict, Kind, Listener, Object, OrderedBind, PodRef, Step, StepLog, ToBinder,
+    TraceEvent,
 };
 use crate::components::fair::NamespaceQueues;
 use crate::components::leadership::Scope;
@@ -59,6 +59,7 @@ use groups::{Command, GroupId, Groups};
 use intent::BindRequestAction;
 use limit::Limit;
 use multi_step::{GroupRequest, MultiStepBind};
+use outcomes::{not_bound, not_evicted};
 use requests::Caller;
 use reviews::Reviews;
 
@@ -539,6 +540,7 @@ impl Binder {
             }
             Job::Evict(evict) => {
                 self.failures.note_eviction(&evict.pod, &report);
+                self.forget_if_gone(&evict.pod);
                 self.evictions.note(&self.context, evict, &report, &self.stores);
                 notes::of_eviction(&self.context.settings, evict, &report)
             }
@@ -556,7 +558,11 @@ impl Binder {
     /// Records how a bind ended, as long as its pod exists.
     fn note(&mut self, bind: &OrderedBind, report: &Report, opened: bool) {
         self.failures.note(bind, report, opened);
-        let pod = &bind.placement.pod;
+        self.forget_if_gone(&bind.placement.pod);
+    }
+
+    /// Forgets the failures of a pod that went before the job ended: no watch event follows that would.
+    fn forget_if_gone(&mut self, pod: &PodRef) {
         let shown = self.stores.pods.get(&pod.namespace, &pod.name);
         if shown.is_none_or(|shown| shown.metadata.uid.as_deref() != Some(&*pod.uid)) {
             self.failures.forget(&pod.uid);
@@ -761,38 +767,6 @@ async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finish
         report,
         resumed: resumes,
         double: false,
-    }
-}
-
-/// Reports a failed bind to the scheduler, since no watch shows it.
-async fn not_bound(bus: &Bus, bind: &OrderedBind, report: &Report, waits: Waits) {
-    let Ending::Failed(why) = &report.ending else { return };
-    let (pod, node) = (bind.placement.pod.clone(), Arc::clone(&bind.placement.node));
-    info!(ns = %pod.namespace, name = %pod.name, %node, error = why, "pod not bound");
-    if report.no_device {
-        let retry_at = after(waits.node);
-        tell(bus, Outcome::NoDevice { node, retry_at }).await;
-    }
-    let retry_at = after(waits.pod);
-    tell(bus, Outcome::NotBound { pod, retry_at }).await;
-}
-
-fn after(wait: Duration) -> Timestamp {
-    clock::now() + SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO)
-}
-
-/// Reports a failed eviction to the scheduler.
-async fn not_evicted(bus: &Bus, evict: &Evict, report: &Report, waits: Waits) {
-    let Ending::Failed(why) = &report.ending else { return };
-    let pod: PodRef = evict.pod.clone();
-    info!(ns = %pod.namespace, name = %pod.name, error = why, "pod not evicted");
-    let retry_at = report.tried.then(|| after(waits.pod));
-    tell(bus, Outcome::NotEvicted { pod, retry_at }).await;
-}
-
-async fn tell(bus: &Bus, outcome: Outcome) {
-    if bus.schedulers.send(ToScheduler::Outcome(outcome)).await.is_err() {
-        debug!("outcome not delivered: the scheduler has ended");
     }
 }
 

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::components::bus;
 use crate::components::tests::idle_context;
+use crate::engine::policy::ActionKind;
 
 fn binder() -> Binder {
     let (keeper, _) = mpsc::channel(1);
@@ -38,4 +39,29 @@ async fn failures_are_kept_of_pods_that_exist_only() {
     binder.stores.pods.insert(another);
     binder.note(&bind, &failed, false);
     assert_eq!(wait(&binder), first, "another pod has its name");
+}
+
+#[tokio::test]
+async fn refused_evictions_are_kept_of_pods_that_exist_only() {
+    let mut binder = binder();
+    let OrderedBind { placement, .. } = intent::tests::decided();
+    let evict = Evict {
+        pod: placement.pod.clone(),
+        group: placement.group.clone(),
+        pool: "".into(),
+        action: ActionKind::Reclaim,
+        overrules_budgets: false,
+        message: String::new(),
+        details: BTreeMap::new(),
+    };
+    let refused = || {
+        let report = Report::new(Ending::Failed("a budget allows none".to_owned()));
+        Ok((Job::Evict(evict.clone()), report))
+    };
+    let first = binder.failures.wait_to_evict(&evict.pod);
+    binder.ended(refused()).unwrap();
+    assert_eq!(binder.failures.wait_to_evict(&evict.pod), first, "the pod has gone");
+    binder.stores.pods.insert(pod());
+    binder.ended(refused()).unwrap();
+    assert!(binder.failures.wait_to_evict(&evict.pod) > first);
 }
