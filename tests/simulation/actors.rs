@@ -13,8 +13,8 @@ use unikai::devcluster::apiserver::Identity;
 use unikai::devcluster::apiserver::in_process::InProcess;
 
 use crate::invariants::PodSeen;
-use crate::network::Link;
-use crate::plan::{ForgedField, NODES, PARENT, QUEUES, Step, TEAMS};
+use crate::network::{Link, LinksOfRun};
+use crate::plan::{ForgedField, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of};
 use crate::run::{self, Simulation};
 use crate::story::Story;
 
@@ -27,8 +27,9 @@ pub struct Actors {
 
 impl Actors {
     pub fn new(server: &InProcess, story: &Story) -> Self {
+        let links = LinksOfRun::new(server, story, None);
         let client = |name: &str, identity: &Identity| {
-            let link = Link::new(name, 0, server, server.service(identity), story, None);
+            let link = Link::new(name, 0, server.service(identity), &links);
             Client::new(link.unwatched(), "default")
         };
         Self {
@@ -60,6 +61,11 @@ impl Actors {
         }
         for (name, parent) in run::queues() {
             create(&self.admin, queue(name, parent, -1, 0)).await.expect("a queue");
+        }
+        for (name, pool) in [("default", ""), (POOL, POOL)] {
+            let shard = json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": name},
+                "spec": {"partitionLabelValue": pool}});
+            create(&self.admin, shard).await.expect("a shard");
         }
     }
 
@@ -105,6 +111,10 @@ impl Actors {
             Step::KubeletStops(at) => {
                 simulation.nodes_changed.set(true);
                 let _ = simulation.world.stop_kubelet(NODES[*at].0).await;
+            }
+            Step::ClockJumps(seconds) => {
+                let now = unikai::clock::now() + jiff::SignedDuration::from_secs(*seconds);
+                unikai::clock::simulate(Some(now));
             }
             Step::Wait => {}
             Step::Pod { .. } | Step::Share { .. } | Step::Job { .. } | Step::Gang { .. } | Step::Grow(_) => {
@@ -174,11 +184,12 @@ impl Actors {
                 gpus,
             } => {
                 let name = self.name("gang");
-                let group = json!({
+                let mut group = json!({
                     "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
                     "metadata": {"name": name, "namespace": TEAMS[*team]},
                     "spec": {"queue": QUEUES[*queue], "minMember": min},
                 });
+                put_in_pool(&mut group, QUEUES[*queue]);
                 if create(&self.tenant, group).await.is_err() {
                     return;
                 }
@@ -275,15 +286,15 @@ impl Actors {
         let merge = PatchParams::default();
         match step {
             Step::Limit { queue, limit, quota } => {
-                let name = QUEUES.get(*queue).copied().unwrap_or(PARENT);
+                let name = QUEUES.get(*queue).copied().unwrap_or(PARENTS[0]);
                 self.limit(name, *limit, *quota).await;
             }
             Step::QueueGone(at) => {
-                let picked = queue(QUEUES[*at], Some(PARENT), -1, 0);
+                let picked = queue(QUEUES[*at], Some(parent_of(QUEUES[*at])), -1, 0);
                 delete(&self.admin, &picked).await;
             }
             Step::QueueBack(at) => {
-                let _ = create(&self.admin, queue(QUEUES[*at], Some(PARENT), -1, 0)).await;
+                let _ = create(&self.admin, queue(QUEUES[*at], Some(parent_of(QUEUES[*at])), -1, 0)).await;
             }
             Step::Cordon(at) => self.cordon(NODES[*at].0, true).await,
             Step::Uncordon(at) => self.cordon(NODES[*at].0, false).await,
@@ -415,7 +426,15 @@ fn queue(name: &str, parent: Option<&str>, limit: i64, quota: i64) -> Value {
     if let Some(parent) = parent {
         queue["spec"]["parentQueue"] = json!(parent);
     }
+    put_in_pool(&mut queue, name);
     queue
+}
+
+/// Gives an object the label of the node pool that its queue is of.
+fn put_in_pool(object: &mut Value, queue: &str) {
+    if let Some(pool) = pool_of(queue) {
+        object["metadata"]["labels"][POOL_LABEL] = json!(pool);
+    }
 }
 
 fn pod(name: &str, namespace: &str, queue: &str, gpus: u32, cpu: u32) -> Value {
@@ -428,6 +447,7 @@ fn pod(name: &str, namespace: &str, queue: &str, gpus: u32, cpu: u32) -> Value {
                 "requests": {"cpu": format!("{cpu}m"), "memory": "64Mi"}}}],
         },
     });
+    put_in_pool(&mut pod, queue);
     if gpus > 0 {
         pod["spec"]["containers"][0]["resources"]["limits"] = json!({"nvidia.com/gpu": gpus.to_string()});
     }

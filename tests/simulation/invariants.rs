@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::plan::PARENT;
+use crate::plan::{POOL_LABEL, parent_of, pool_of};
 
 /// A rule.
 pub struct Rule {
@@ -139,6 +139,7 @@ pub struct PodSeen {
     /// The message of its condition `PodScheduled=False`.
     pub waiting_message: Option<String>,
     pub non_preemptible: bool,
+    pub pool: Option<String>,
     /// Its label names a sub-group. No pod group has any here.
     pub in_no_sub_group: bool,
     /// It got a part of a GPU after admission, which gives such pods their ConfigMap.
@@ -166,6 +167,7 @@ pub struct NodeSeen {
     pub cpu: i64,
     pub pods: i64,
     pub open: bool,
+    pub pool: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -241,7 +243,7 @@ impl History {
         let mut partial = BTreeMap::new();
         for (key, group) in &now.groups {
             let bound = self.members(now, key);
-            if group.min > 1 && bound > 0 && bound < group.min {
+            if group.min > 1 && bound > 0 && bound < group.min && !self.has_joined(now, key) {
                 let since = self.partial.get(key).copied().unwrap_or(now.at);
                 partial.insert(key.clone(), since);
             }
@@ -249,12 +251,22 @@ impl History {
         self.partial = partial;
     }
 
-    /// How many pods of a group hold a node, as they were when they were bound.
+    /// Whether a pod with a pod group of its own named this one before it was bound. A replica that is started later knows its own only.
+    fn has_joined(&self, now: &State, key: &(String, String)) -> bool {
+        let mut own = self
+            .bound
+            .iter()
+            .filter(|(_, pod)| (&pod.namespace, &pod.group) == (&key.0, &key.1));
+        own.any(|(uid, pod)| {
+            let own = (pod.namespace.clone(), format!("pg-{}-{uid}", pod.name));
+            own != *key && now.groups.contains_key(&own)
+        })
+    }
+
+    /// How many pods of a group hold a node, as they were when they were bound. One that terminates does, as its node may be silent.
     fn members(&self, now: &State, key: &(String, String)) -> usize {
         let own = self.bound.iter().filter(|(uid, pod)| {
-            pod.namespace == key.0
-                && pod.group == key.1
-                && now.pods.get(*uid).is_some_and(|pod| pod.on_node() && !pod.deleting)
+            pod.namespace == key.0 && pod.group == key.1 && now.pods.get(*uid).is_some_and(PodSeen::on_node)
         });
         own.count()
     }
@@ -393,7 +405,7 @@ fn over_limit(view: &View<'_>) -> Option<String> {
         let absent = view.before.absent.get(&pod.queue);
         let parent = absent
             .is_none_or(|at| at + LATE < view.now.at)
-            .then(|| PARENT.to_owned());
+            .then(|| parent_of(&pod.queue).to_owned());
         for queue in std::iter::once(pod.queue.clone()).chain(parent) {
             *used.entry(queue.clone()).or_default() += pod.charged();
             if pod.charged() > 0 && view.before.new.contains(&pod.uid) {
@@ -436,7 +448,7 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
     };
     let used = |queue: &str| -> i64 {
         let pods = view.before.holding(now).filter(|(pod, _)| !pod.reservation && pod.ours);
-        pods.filter(|(pod, _)| queue == PARENT || pod.queue == queue)
+        pods.filter(|(pod, _)| pod.queue == queue || parent_of(&pod.queue) == queue)
             .map(|(pod, _)| pod.charged())
             .sum()
     };
@@ -456,11 +468,15 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
                     .get(name)
                     .is_some_and(|queue| queue.limit.is_none_or(|limit| used(name) + pod.charged() <= limit))
             };
-            if !within(&group.queue) || !within(PARENT) {
+            if pool_of(&group.queue) != pod.pool.as_deref() {
+                return None;
+            }
+            if !within(&group.queue) || !within(parent_of(&group.queue)) {
                 return None;
             }
             let gpus = if pod.portion > 0 { 1 } else { pod.gpus };
-            let room = now.nodes.iter().filter(|(_, node)| node.open).find(|(name, node)| {
+            let mut nodes = now.nodes.iter().filter(|(_, node)| node.open && node.pool == pod.pool);
+            let room = nodes.find(|(name, node)| {
                 let (free_gpus, cpu, pods) = free(name, node);
                 free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1
             });
@@ -494,7 +510,7 @@ fn wrong_status(view: &View<'_>) -> Option<String> {
         .filter(|(pod, _)| !pod.reservation && pod.ours)
     {
         *held.entry(&pod.queue).or_default() += pod.charged();
-        *held.entry(PARENT).or_default() += pod.charged();
+        *held.entry(parent_of(&pod.queue)).or_default() += pod.charged();
     }
     view.now.queues.iter().find_map(|(name, queue)| {
         let held = held.get(&**name).copied().unwrap_or(0);
@@ -581,6 +597,7 @@ pub fn pod(stored: &Value) -> PodSeen {
         device: annotation("run.ai/reserve_for_gpu_index").map(str::to_owned),
         waiting_message: said.map(|condition| text(&condition["message"])),
         without_config_map: portion > 0 && annotation("runai/shared-gpu-configmap").is_none(),
+        pool: meta["labels"][POOL_LABEL].as_str().map(str::to_owned),
         in_no_sub_group: !meta["labels"]["kai.scheduler/subgroup-name"].is_null(),
         non_preemptible: matches!(
             meta["labels"]["priorityClassName"].as_str(),
@@ -609,6 +626,7 @@ pub fn node(stored: &Value) -> NodeSeen {
         .as_array()
         .is_some_and(|taints| !taints.is_empty());
     NodeSeen {
+        pool: stored["metadata"]["labels"][POOL_LABEL].as_str().map(str::to_owned),
         gpus: whole("nvidia.com/gpu"),
         cpu: milli(&allocatable["cpu"]),
         pods: whole("pods"),

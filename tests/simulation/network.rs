@@ -3,6 +3,7 @@
 //! What has left a replica may arrive up to [`LATEST`] later, also when the replica has given up or died meanwhile. The time between the end
 //! of the fence and the end of the Lease is for that.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 use unikai::devcluster::apiserver::in_process::{InProcess, Service};
 
+use crate::plan::POOL_LABEL;
 use crate::story::Story;
 
 /// How late a request may arrive.
@@ -66,6 +68,9 @@ pub enum Canary {
     TooLate,
 }
 
+/// The Leases: of the cluster with its default node pool, and of the other pool.
+const LEASES: [&str; 2] = ["kai-scheduler", "kai-scheduler-blue"];
+
 /// The link of one replica. Clones share it.
 #[derive(Clone)]
 pub struct Link {
@@ -74,10 +79,33 @@ pub struct Link {
     drops: Arc<watch::Sender<u64>>,
     changed: Arc<watch::Sender<u64>>,
     pub name: String,
-    server: InProcess,
     service: Service,
+    run: LinksOfRun,
+}
+
+/// What the links of a run share.
+#[derive(Clone)]
+pub struct LinksOfRun {
+    server: InProcess,
     story: Story,
     canary: Option<Canary>,
+    /// When the last write of a Lease arrived, by its name, on a clock that does not jump.
+    renewed: Arc<Mutex<BTreeMap<String, Instant>>>,
+}
+
+impl LinksOfRun {
+    pub fn new(server: &InProcess, story: &Story, canary: Option<Canary>) -> Self {
+        Self {
+            server: server.clone(),
+            story: story.clone(),
+            canary,
+            renewed: Arc::default(),
+        }
+    }
+
+    fn renewed(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct State {
@@ -88,14 +116,7 @@ struct State {
 }
 
 impl Link {
-    pub fn new(
-        name: &str,
-        seed: u64,
-        server: &InProcess,
-        service: Service,
-        story: &Story,
-        canary: Option<Canary>,
-    ) -> Self {
+    pub fn new(name: &str, seed: u64, service: Service, run: &LinksOfRun) -> Self {
         Self {
             state: Arc::new(Mutex::new(State {
                 random: fastrand::Rng::with_seed(seed),
@@ -106,10 +127,8 @@ impl Link {
             drops: Arc::default(),
             changed: Arc::default(),
             name: name.to_owned(),
-            server: server.clone(),
             service,
-            story: story.clone(),
-            canary,
+            run: run.clone(),
         }
     }
 
@@ -162,7 +181,9 @@ impl Link {
             async move {
                 let call = Call::of(request).await?;
                 let answer = link.service.clone().oneshot(call.request()).await?;
-                link.story.request(&link.name, &call.line(), answer.status().as_str());
+                link.run
+                    .story
+                    .request(&link.name, &call.line(), answer.status().as_str());
                 Ok(answer)
             }
         });
@@ -179,12 +200,13 @@ impl Link {
         let resource = resource_of(&call.path).to_owned();
         let (request_fault, delays, crash_point) = self.draw(mutating, &resource);
         if self.state().crashed || self.is_cut(&resource) {
-            self.story.request(&self.name, &call.line(), "lost");
+            self.run.story.request(&self.name, &call.line(), "lost");
             return std::future::pending().await;
         }
         match crash_point {
             Some(CrashPoint::Before) => {
-                self.story
+                self.run
+                    .story
                     .request(&self.name, &call.line(), "the replica crashes before");
                 self.crash();
                 return std::future::pending().await;
@@ -197,11 +219,12 @@ impl Link {
             None => {}
         }
         if request_fault == Some(RequestFault::NeverThere) {
-            self.story.request(&self.name, &call.line(), "lost");
+            self.run.story.request(&self.name, &call.line(), "lost");
             return std::future::pending().await;
         }
         if let Some(RequestFault::Refused(code)) = request_fault {
-            self.story
+            self.run
+                .story
                 .request(&self.name, &call.line(), &format!("refused with {code}"));
             sleep(delays.1).await;
             return Ok(refusal(code));
@@ -210,7 +233,7 @@ impl Link {
         let link = self.clone();
         let arrived = tokio::spawn(async move {
             sleep(delays.0).await;
-            if link.canary == Some(Canary::TooLate) && call.path.ends_with("/binding") {
+            if link.run.canary == Some(Canary::TooLate) && call.path.ends_with("/binding") {
                 sleep(TOO_LATE).await;
             }
             let answer = link.arrive(&call, "").await;
@@ -296,8 +319,13 @@ impl Link {
     async fn arrive(&self, call: &Call, note: &str) -> Result<Response<Body>, BoxError> {
         self.look_at(call);
         let answer = self.service.clone().oneshot(self.wrong(call).request()).await;
+        if let Some(lease) = call.written_lease()
+            && answer.as_ref().is_ok_and(|answer| answer.status().is_success())
+        {
+            self.run.renewed().insert(lease, Instant::now());
+        }
         match &answer {
-            Ok(answer) => self.story.request(
+            Ok(answer) => self.run.story.request(
                 &self.name,
                 &call.line(),
                 &format!(
@@ -306,7 +334,7 @@ impl Link {
                     if note.is_empty() { "" } else { " " }
                 ),
             ),
-            Err(error) => self.story.request(&self.name, &call.line(), &error.to_string()),
+            Err(error) => self.run.story.request(&self.name, &call.line(), &error.to_string()),
         }
         answer
     }
@@ -314,7 +342,7 @@ impl Link {
     /// The request as the canary changes it.
     fn wrong(&self, call: &Call) -> Call {
         let mut call = call.clone();
-        if self.canary == Some(Canary::OneNode)
+        if self.run.canary == Some(Canary::OneNode)
             && call.path.ends_with("/binding")
             && let Ok(mut body) = serde_json::from_slice::<serde_json::Value>(&call.body)
         {
@@ -334,21 +362,54 @@ impl Link {
         if matches!(resource_of(&call.path), "leases" | "secrets") {
             return;
         }
-        let leases = self.server.objects("coordination.k8s.io", "leases");
-        let lease = leases.iter().find(|lease| lease["metadata"]["name"] == "kai-scheduler");
-        let spec = lease.map(|lease| &lease["spec"]);
-        let renewed = spec.and_then(|spec| spec["renewTime"].as_str()?.parse::<jiff::Timestamp>().ok());
-        let lasts = spec.and_then(|spec| spec["leaseDurationSeconds"].as_i64()).unwrap_or(0);
-        let holds = spec.is_some_and(|spec| spec["holderIdentity"] == self.name.as_str());
-        let valid =
-            renewed.is_some_and(|renewed| unikai::clock::now() < renewed + jiff::SignedDuration::from_secs(lasts));
-        if !(holds && valid) {
-            let holder = spec.map(|spec| spec["holderIdentity"].to_string()).unwrap_or_default();
-            self.story.violation(
+        let leases = self.run.server.objects("coordination.k8s.io", "leases");
+        let holds = |name: &str| {
+            let lease = leases.iter().find(|lease| lease["metadata"]["name"] == name);
+            lease.is_some_and(|lease| {
+                let lasts = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0);
+                let renewed = self.run.renewed().get(name).copied();
+                lease["spec"]["holderIdentity"] == self.name.as_str()
+                    && renewed.is_some_and(|renewed| renewed.elapsed() < Duration::from_secs(lasts))
+            })
+        };
+        let allowed = match self.lease_of_pod(call) {
+            Some(lease) => holds(lease),
+            None => LEASES.iter().any(|name| holds(name)),
+        };
+        if !allowed {
+            let holders = leases.iter().map(|lease| {
+                let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+                format!("{} {holder}", lease["metadata"]["name"])
+            });
+            let holders: Vec<_> = holders.collect();
+            self.run.story.violation(
                 "L-1",
-                format!("{} writes {} while the Lease is {holder}'s", self.name, call.line()),
+                format!("{} writes {} while the Leases are {holders:?}", self.name, call.line()),
             );
         }
+    }
+
+    /// The Lease that covers the pod which is bound or evicted.
+    fn lease_of_pod(&self, call: &Call) -> Option<&'static str> {
+        let parts: Vec<_> = call.path.split('/').collect();
+        let [
+            "",
+            "api",
+            "v1",
+            "namespaces",
+            namespace,
+            "pods",
+            name,
+            "binding" | "eviction",
+        ] = &*parts
+        else {
+            return None;
+        };
+        let pods = self.run.server.objects("", "pods");
+        let pod = pods
+            .iter()
+            .find(|pod| pod["metadata"]["namespace"] == *namespace && pod["metadata"]["name"] == *name)?;
+        Some(LEASES[usize::from(!pod["metadata"]["labels"][POOL_LABEL].is_null())])
     }
 
     /// A body that comes in pieces, which the link holds back and breaks.
@@ -418,6 +479,19 @@ impl Call {
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
         request
+    }
+
+    /// The name of the Lease that it creates or renews.
+    fn written_lease(&self) -> Option<String> {
+        let (_, name) = self.path.split_once("/leases")?;
+        match self.method {
+            Method::GET => None,
+            Method::POST => {
+                let lease: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
+                Some(lease["metadata"]["name"].as_str()?.to_owned())
+            }
+            _ => Some(name.strip_prefix('/')?.to_owned()),
+        }
     }
 
     /// Its line in the story.

@@ -5,15 +5,29 @@ use std::time::Duration;
 use crate::network::{CrashPoint, LinkFault};
 
 /// The leaf queues.
-pub const QUEUES: &[&str] = &["a", "b", "c"];
-/// The parent of all of them.
-pub const PARENT: &str = "org";
+pub const QUEUES: &[&str] = &["a", "b", "c", "d"];
+/// The queues above them: of the default node pool, and of the other.
+pub const PARENTS: &[&str] = &["org", "blue-org"];
+/// The node pool that has a shard of its own.
+pub const POOL: &str = "blue";
+/// The label of its nodes, queues and pods.
+pub const POOL_LABEL: &str = "kai.scheduler/node-pool";
 /// The tenants' namespaces.
 pub const TEAMS: &[&str] = &["team-a", "team-b"];
 /// The nodes: names and GPUs.
-pub const NODES: &[(&str, u32)] = &[("gpu-1", 4), ("gpu-2", 4), ("gpu-3", 2), ("cpu-1", 0)];
+pub const NODES: &[(&str, u32)] = &[("gpu-1", 4), ("gpu-2", 4), ("gpu-3", 2), ("cpu-1", 0), ("blue-1", 4)];
 /// The replicas.
 pub const REPLICAS: &[&str] = &["one", "two"];
+
+/// The queue above a leaf queue.
+pub fn parent_of(queue: &str) -> &'static str {
+    PARENTS[usize::from(queue == "d")]
+}
+
+/// The node pool of a queue or node, if it is not the default one.
+pub fn pool_of(name: &str) -> Option<&'static str> {
+    (name == "d" || name.starts_with(POOL)).then_some(POOL)
+}
 
 /// One step. A number that picks something picks it among what there is at the time.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,6 +111,8 @@ pub enum Step {
     },
     ShutDown(usize),
     Start(usize),
+    /// The time of day jumps on all machines, by so many seconds.
+    ClockJumps(i64),
     /// Nothing happens.
     Wait,
 }
@@ -240,6 +256,10 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
         },
         95 if faults => Step::ShutDown(replica),
         96..=98 => Step::Start(replica),
+        // Longer than clocks are corrected backwards; forward as far as certificates last.
+        99 if faults && which < 16 => {
+            Step::ClockJumps(*random.choice(&[-30, -5, 5, 60, 3_600, 400 * 86_400]).unwrap_or(&5))
+        }
         _ => Step::Wait,
     }
 }
@@ -274,7 +294,7 @@ pub fn for_canaries() -> Vec<Timed> {
         then: Duration::from_millis(then),
     };
     let mut steps = vec![timed(Step::Wait, 20_000)];
-    steps.extend((0..4).map(|number| timed(pod(number % QUEUES.len()), 300)));
+    steps.extend((0..4).map(|number| timed(pod(number % 3), 300)));
     steps.extend([
         timed(Step::Kill(0), 1),
         timed(Step::Kill(1), 1),

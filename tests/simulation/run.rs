@@ -16,8 +16,8 @@ use unikai::operator::{Operator, Running};
 
 use crate::actors::Actors;
 use crate::invariants::{self, History, Rule, State, View};
-use crate::network::{Canary, Link};
-use crate::plan::{NODES, PARENT, QUEUES, REPLICAS, Step, TEAMS, Timed};
+use crate::network::{Canary, Link, LinksOfRun};
+use crate::plan::{self, NODES, PARENTS, QUEUES, REPLICAS, Step, TEAMS, Timed};
 use crate::story::{Story, Violation};
 
 /// How long after the last fault webhooks are answered.
@@ -91,7 +91,7 @@ pub struct Simulation {
     pub story: Story,
     actors: Actors,
     seed: u64,
-    canary: Option<Canary>,
+    links: LinksOfRun,
     /// Where webhooks are answered.
     endpoints: Endpoints,
     history: History,
@@ -121,7 +121,8 @@ impl Simulation {
             },
             ..WorldOptions::default()
         };
-        let link = Link::new("world", seed, &server, server.service(&Identity::admin()), story, None);
+        let links = LinksOfRun::new(&server, story, canary);
+        let link = Link::new("world", seed, server.service(&Identity::admin()), &links);
         let client = kube::Client::new(link.unwatched(), "default");
         let world = World::start(client, options).await.expect("a world");
         let mut simulation = Self {
@@ -131,7 +132,7 @@ impl Simulation {
             story: story.clone(),
             actors,
             seed,
-            canary,
+            links,
             endpoints,
             history: History::default(),
             started: 0,
@@ -154,8 +155,8 @@ impl Simulation {
         let identity = Identity::operator().in_pod(&name);
         let service = self.server.service(&identity);
         let seed = self.seed.wrapping_mul(1_000).wrapping_add(self.started);
-        let link = Link::new(&name, seed, &self.server, service, &self.story, self.canary);
-        let running = Operator::start_in_process(link.service(), settings(&name, self.seed))
+        let link = Link::new(&name, seed, service, &self.links);
+        let running = Operator::start_in_process(link.service(), settings(&name, self.seed, self.started))
             .await
             .expect("it starts");
         let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
@@ -321,11 +322,23 @@ pub fn node(name: &str, gpus: u32) -> NodeSpec {
     };
     node.cpu_milli = 16_000;
     node.pods = 30;
+    let pool = plan::pool_of(name).map(|pool| (plan::POOL_LABEL.to_owned(), pool.to_owned()));
+    node.labels.extend(pool);
     node
 }
 
-/// The settings of a replica.
-fn settings(name: &str, seed: u64) -> Settings {
+/// Flags of which each new replica has one pair, as if it were upgraded or set up anew.
+const OTHER_FLAGS: &[[&str; 2]] = &[
+    ["--messages", "plain"],
+    ["--messages", "kai"],
+    ["--plain-pod-groups", "waiting"],
+    ["--always-bind-requests", "true"],
+    ["--disruption-budgets", "respect"],
+    ["--background-delay", "0"],
+];
+
+/// The settings of the replica that is started as the `started`th.
+fn settings(name: &str, seed: u64, started: u64) -> Settings {
     #[derive(clap::Parser)]
     struct Flags {
         #[command(flatten)]
@@ -333,8 +346,15 @@ fn settings(name: &str, seed: u64) -> Settings {
     }
     // Watches that are stale go on for this long, which few seeds need to see in each of 27 kinds.
     let watch_timeout = if seed.is_multiple_of(4) { "20" } else { "150" };
+    // It takes a tenth of the time of a run.
+    let self_check = if seed % 4 == 1 { "3" } else { "15" };
+    // The first two replicas have the defaults, so that most seeds begin alike.
+    let other = started.saturating_sub(2).wrapping_mul(seed) % OTHER_FLAGS.len() as u64;
+    let [flag, value] = OTHER_FLAGS[other as usize];
     let flags = [
         "unikai",
+        flag,
+        value,
         "--identity",
         name,
         "--gpu-sharing",
@@ -342,7 +362,7 @@ fn settings(name: &str, seed: u64) -> Settings {
         "--watch-timeout",
         watch_timeout,
         "--self-check-interval",
-        "3",
+        self_check,
         "--webhook-url",
         "https://192.0.2.1:9443",
     ];
@@ -378,7 +398,6 @@ fn answerer(endpoints: &Endpoints) -> unikai::devcluster::apiserver::webhook::An
 
 /// The names of the queues that a run begins with, and their parents.
 pub fn queues() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
-    [(PARENT, None)]
-        .into_iter()
-        .chain(QUEUES.iter().map(|name| (*name, Some(PARENT))))
+    let parents = PARENTS.iter().map(|name| (*name, None));
+    parents.chain(QUEUES.iter().map(|name| (*name, Some(plan::parent_of(name)))))
 }
