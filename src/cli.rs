@@ -62,76 +62,76 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  unikai demo                                   see it work in seconds; needs no cluster
+  unikai demo                                   a demonstration; needs no cluster
   unikai dev                                    a cluster on this machine with unikai in it, for kubectl
   unikai run --kubeconfig ~/.kube/config \\
       --webhook-url https://192.0.2.7:9443      schedule for a cluster from outside of it
   unikai manifests | kubectl apply -f -         install it into a cluster
 
-`unikai help COMMAND` says more about each.";
+`unikai help COMMAND` describes a command.";
 
-/// What the binary can do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the operator: scheduler, webhooks and controllers, for the cluster that this process is in or a kubeconfig names
+    /// Run the operator (scheduler, webhooks and controllers) in a cluster, or outside of it with a kubeconfig
     Run(Box<run::Args>),
-    /// Run a cluster on this machine, with GPU nodes and the operator in it, and wait for kubectl
+    /// Run an embedded cluster on this machine, with GPU nodes and the operator, for use with kubectl
     #[cfg(feature = "devcluster")]
     Dev(Box<dev::Args>),
-    /// Show the scheduler at work in a cluster on this machine, explain what happened, and leave
+    /// Run a demonstration of the scheduler in an embedded cluster, in four steps
     #[cfg(feature = "devcluster")]
     Demo(demo::Args),
-    /// Say why a pod or a pod group waits, or how a queue or a node stands
+    /// Explain why a pod or pod group waits, or the state of a queue or a node
     Explain(explain::Args),
-    /// Show the tree of queues: quotas, fair shares, what is held and what waits
+    /// Show the queue tree: quotas, fair shares, amounts held and workloads that wait
     Queues(queues::Args),
     /// Show nodes and their GPUs
     Nodes(nodes::Args),
-    /// Show workloads: how far they are, why they wait, their places in line
+    /// Show workloads: their state, why they wait, their position in the queue
     Jobs(jobs::Args),
-    /// Show who was evicted of late, for whom, and why
+    /// Show recent evictions: which pods, for which workload, and why
     WhyEvicted(why_evicted::Args),
-    /// Show what the scheduler would do now with workloads that are not there yet
+    /// Show what the scheduler would decide now for workloads that do not exist yet
     WhatIf(what_if::Args),
-    /// Have a pod group wait until it is released; what runs stays
+    /// Hold a pod group: none of its pending pods is placed until it is released; running pods stay
     Hold(hold::Args),
     /// Release a pod group that is held
     Release(release::Args),
-    /// Have the pods of a pod group evicted, and the pod group decided about anew
+    /// Evict the pods of a pod group, and have it scheduled again as a whole
     Requeue(requeue::Args),
-    /// Start nothing in a queue and below it any more, and evict what runs there if wanted
+    /// Hold a queue and those below it, and optionally evict the pods that run there
     Drain(drain::Args),
-    /// Show queues, GPUs and what waits, drawn anew every few seconds
+    /// Show queues, GPUs and workloads that wait, updated every few seconds
     Top(top::Args),
-    /// Show the same in a browser: queues, GPUs, what waits and why
+    /// Show queues, GPUs and workloads in a browser
     Page(page::Args),
-    /// Print what a shell needs to complete the command line
+    /// Print a shell completion script
     Completion(completion::Args),
-    /// Hold a shared GPU: what reservation pods run
+    /// Reserve a shared GPU: the command of reservation pods
     Reserve(reserve::Args),
-    /// Write on pods which NUMA zones their node's kubelet gave them: what runs on nodes with zones
+    /// Annotate pods with the NUMA zones that the kubelet allocated to them: the command of the NUMA exporter's pods
     NumaExporter(numa_exporter::Args),
     /// Print the CustomResourceDefinitions as YAML
     Crds(crds::Args),
-    /// Print what every field of Config and SchedulingShard does
+    /// Print the effect of every field of Config and SchedulingShard
     Fields(fields::Args),
-    /// Print the pages of the documentation that are generated, or write them
+    /// Print or write the generated pages of the documentation
     Docs(docs::Args),
-    /// Print all that a cluster needs to run the operator, as YAML
+    /// Print the manifests of the operator, as YAML
     Manifests(manifests::Args),
-    /// Say whether the installation in a cluster is sound, and what to do where it is not
+    /// Check the installation in a cluster, and print a remedy for each failure
     Check(check::Args),
-    /// Change from KAI to unikai, or back, while pods go on running
+    /// Migrate from KAI to unikai, or back, while pods keep running
     Migrate(migrate::Args),
     /// Print what the scheduler decides for a snapshot of a cluster
     Replay(replay::Args),
-    /// Fetch a snapshot of the cluster from an operator that runs, for `unikai replay`
+    /// Fetch a snapshot of the cluster from a running operator, for `unikai replay`
     Snapshot(snapshot::Args),
-    /// Print what the webhooks would say to manifests or to admission requests
+    /// Print the webhooks' answers to manifests or to admission requests
     Review(review::Args),
-    /// Print the pod groups that workloads would make
+    /// Print the pod groups of the pods of workloads
     Group(group::Args),
-    /// Show what the scheduler would do with a cluster and a stream of workloads, on virtual time
+    /// Simulate the scheduler with a cluster and a stream of workloads, on virtual time
     Simulate(simulate::Args),
 }
 

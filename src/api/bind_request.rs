@@ -1,4 +1,4 @@
-//! BindRequest (`scheduling.run.ai/v1alpha2`): the durable intent to run one pod on one node, for binds of several steps.
+//! BindRequest (`scheduling.run.ai/v1alpha2`): records that a pod is to be bound to a node, for binds of several steps.
 
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest};
 use kube::CustomResource;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::lenient::{absent_as_default, null_as_default};
 use super::{QuantityMap, schema};
 
-/// Which pod goes where, and with which devices.
+/// The pod, its node, and the devices that it gets.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "scheduling.run.ai",
@@ -26,10 +26,10 @@ use super::{QuantityMap, schema};
 )]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct BindRequestSpec {
-    /// The pod, in the namespace of this object.
+    /// The name of the pod, in the namespace of this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
-    /// The node.
+    /// The name of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selected_node: Option<String>,
     /// How the pod uses GPUs: Regular, Fraction or MigInstance.
@@ -38,7 +38,7 @@ pub struct BindRequestSpec {
     /// How many GPU devices the pod gets, and how much of each.
     #[serde(default, rename = "receivedGPU", skip_serializing_if = "Option::is_none")]
     pub received_gpu: Option<ReceivedGpu>,
-    /// The groups of pods that share a GPU with the pod, one per device.
+    /// The GPU groups of the shared GPUs that the pod gets, one per device.
     #[serde(
         default,
         rename = "selectedGPUGroups",
@@ -60,7 +60,7 @@ pub struct BindRequestSpec {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub predicted_numa_zones: Vec<NumaZone>,
-    /// How many failed attempts are repeated; the first failure is final if absent.
+    /// How often a failed bind is repeated; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_limit: Option<i32>,
 }
@@ -74,7 +74,7 @@ pub struct ReceivedGpu {
     /// How many devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<i64>,
-    /// How much of each, as a decimal number with two places.
+    /// The portion of each device, as a decimal number with two places.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub portion: Option<String>,
 }
@@ -83,7 +83,7 @@ pub struct ReceivedGpu {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceClaimAllocation {
-    /// The entry in the pod's spec.resourceClaims.
+    /// The name of the entry in the pod's spec.resourceClaims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The devices.
@@ -92,7 +92,7 @@ pub struct ResourceClaimAllocation {
     pub allocation: Option<AllocationResult>,
 }
 
-/// The claim that serves the pod's extended resources.
+/// The resource claim that provides the pod's extended resources.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtendedResourceClaimAllocation {
@@ -104,12 +104,12 @@ pub struct ExtendedResourceClaimAllocation {
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::device_requests")]
     pub device_requests: Vec<DeviceRequest>,
-    /// Which container's resource is served by which request.
+    /// Which request of the claim provides which extended resource of which container.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub container_mappings: Vec<ContainerMapping>,
 }
 
-/// A container's extended resource and the request that serves it.
+/// A container's extended resource, and the request of the claim that provides it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerMapping {
@@ -121,26 +121,26 @@ pub struct ContainerMapping {
     pub request_name: String,
 }
 
-/// What the kubelet is expected to take from one NUMA zone.
+/// What the kubelet is expected to allocate from one NUMA zone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NumaZone {
     /// The zone, e.g. node-0.
     pub zone: String,
-    /// The amounts taken from it.
+    /// The amounts that are allocated from the zone.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(schema_with = "schema::quantity_map")]
     pub amount: QuantityMap,
 }
 
-/// How far the bind has come.
+/// The progress of the bind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BindRequestStatus {
     /// Pending, Succeeded or Failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// Why it failed.
+    /// Why the bind failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// How many attempts have failed.

@@ -1,7 +1,7 @@
 //! Weekly periods in a time zone, and which of several is in force. Pure: instants are arguments.
 //!
-//! A period begins on each of its days at one time of day and ends at another, on the next day if that is not later. Where clocks are put forward over such
-//! a time, it is as much later; where they are put back, the first of both counts.
+//! A period begins on each of its days at one time of day and ends at another, on the next day if that is not later. A time that does not exist, as clocks
+//! are put forward over it, is later by the length of the gap; of a time that occurs twice, as clocks are put back, the first is used.
 
 use jiff::civil::{DateTime, Time, Weekday};
 use jiff::tz::TimeZone;

@@ -15,7 +15,7 @@ use super::condition::Condition;
 use super::lenient::{absent_as_default, null_as_default};
 use super::{Opaque, QuantityMap, schema};
 
-/// How the product behaves in this cluster. Only the object named kai-config is acted upon.
+/// The settings of the product in this cluster. Only the object named kai-config has an effect.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "kai.scheduler",
@@ -32,7 +32,7 @@ pub struct ConfigSpec {
     /// The product's own namespace; kai-scheduler if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What all parts share.
+    /// Settings that all components share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global: Option<Global>,
     /// Grouping of pods into PodGroups.
@@ -53,24 +53,24 @@ pub struct ConfigSpec {
     /// PodGroup status and validation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_group_controller: Option<PodGroupControllerConfig>,
-    /// Scaling pods, which tell cluster autoscalers of demand for shared GPUs.
+    /// Scaling pods, by which a cluster autoscaler sees the demand for shared GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_scale_adjuster: Option<NodeScaleAdjusterConfig>,
-    /// The agent on nodes that reports NUMA placement.
+    /// The exporter on nodes that reports the NUMA placement of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_placement_exporter: Option<NumaPlacementExporterConfig>,
-    /// Where usage over time is kept.
+    /// The Prometheus server with the usage of queues over time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<PrometheusConfig>,
 }
 
 absent_as_default!(ConfigSpec);
 
-/// What all parts share.
+/// Settings that all components share.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Global {
-    /// Pods with this spec.schedulerName are ours; kai-scheduler if absent.
+    /// The spec.schedulerName of the pods that are scheduled; kai-scheduler if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_name: Option<String>,
     /// The label that names a workload's queue; kai.scheduler/queue if absent.
@@ -131,7 +131,7 @@ pub struct Global {
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::opaque_list")]
     pub tolerations: Vec<Toleration>,
-    /// Tolerations of the agent on nodes.
+    /// Tolerations of the NUMA exporter's pods.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::opaque_list")]
     pub daemonsets_tolerations: Vec<Toleration>,
@@ -143,11 +143,11 @@ pub struct Global {
     pub images_pull_secret: Option<String>,
 }
 
-/// What each part has in common.
+/// Settings that every component has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Service {
-    /// Whether the part runs; true if absent.
+    /// Whether the component runs; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// The image. Accepted and not used.
@@ -156,7 +156,7 @@ pub struct Service {
     /// Requests and limits. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// Rate limit of API requests; the largest of all parts holds.
+    /// Rate limit of API requests; the largest limit of all components is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k8s_client_config: Option<ClientConfig>,
     /// Affinity of the deployment. Accepted and not used.
@@ -190,7 +190,7 @@ pub struct Image {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceRequirements {
-    /// What is reserved.
+    /// The amounts that the container requests.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -198,7 +198,7 @@ pub struct ResourceRequirements {
     )]
     #[schemars(schema_with = "schema::quantity_map")]
     pub requests: QuantityMap,
-    /// What may be used.
+    /// The amounts that the container may not exceed.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -219,7 +219,7 @@ pub struct ClientConfig {
     /// Requests per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qps: Option<i64>,
-    /// Requests at once.
+    /// Requests in a burst.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<i64>,
 }
@@ -228,10 +228,10 @@ pub struct ClientConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodDisruptionBudgetConfig {
-    /// Whether there is one.
+    /// Whether the PodDisruptionBudget is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// How many replicas may be away.
+    /// How many replicas may be unavailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<i32>,
 }
@@ -240,7 +240,7 @@ pub struct PodDisruptionBudgetConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodGrouperConfig {
-    /// What each part has in common.
+    /// Settings that every component has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
     /// Vertical autoscaling. Accepted and not used.
@@ -250,10 +250,10 @@ pub struct PodGrouperConfig {
     /// How pods are grouped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<PodGrouperArgs>,
-    /// Rate limit of API requests; the largest of all parts holds.
+    /// Rate limit of API requests; the largest limit of all components is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k8s_client_config: Option<ClientConfig>,
-    /// How many pods are grouped at once.
+    /// How many pods are grouped concurrently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent_reconciles: Option<i64>,
     /// Replicas of the deployment. Accepted and not used.
@@ -274,7 +274,7 @@ pub struct PodGrouperArgs {
     /// A ConfigMap with default priority classes per kind of workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_priorities_config_map_name: Option<String>,
-    /// Its namespace.
+    /// The namespace of that ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_priorities_config_map_namespace: Option<String>,
 }
@@ -283,7 +283,7 @@ pub struct PodGrouperArgs {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BinderConfig {
-    /// What each part has in common.
+    /// Settings that every component has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
     /// Vertical autoscaling. Accepted and not used.
@@ -297,13 +297,13 @@ pub struct BinderConfig {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub plugins: BTreeMap<String, BinderPlugin>,
-    /// The pods that hold shared GPUs.
+    /// The reservation pods, which hold shared GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_reservation: Option<ResourceReservation>,
     /// Replicas of the deployment. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// How many pods are bound at once.
+    /// How many pods are bound concurrently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent_reconciles: Option<i64>,
     /// How long a bind waits for volumes and devices, in seconds; 120 if absent.
@@ -315,7 +315,7 @@ pub struct BinderConfig {
     /// Port of the metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<i64>,
-    /// Whether GPUs are named in the form of the Container Device Interface; detected if absent.
+    /// Whether containers get GPUs by names of the Container Device Interface (CDI); detected if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cdi_enabled: Option<bool>,
 }
@@ -324,10 +324,10 @@ pub struct BinderConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BinderPlugin {
-    /// Whether the step is taken.
+    /// Whether the step runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Steps of higher priority are taken first.
+    /// Steps of higher priority run first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
     /// Arguments of the step; replace its defaults.
@@ -335,37 +335,37 @@ pub struct BinderPlugin {
     pub arguments: Option<BTreeMap<String, String>>,
 }
 
-/// The pods that hold shared GPUs.
+/// The reservation pods, which hold shared GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceReservation {
-    /// Their image.
+    /// The image of these pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
-    /// How long to wait for the pod to report its GPU, in seconds; 40 if absent.
+    /// How long a bind waits until the reservation pod reports its GPU, in seconds; 40 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation_timeout: Option<i64>,
-    /// Their namespace; kai-resource-reservation if absent.
+    /// The namespace of reservation pods; kai-resource-reservation if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Their service account; kai-resource-reservation if absent.
+    /// The service account of reservation pods; kai-resource-reservation if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
-    /// The value of their label app; kai-resource-reservation if absent.
+    /// The value of the label app on reservation pods; kai-resource-reservation if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_label: Option<String>,
-    /// Their runtime class; none if absent.
+    /// The runtime class of reservation pods; none if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
-    /// Their security context.
+    /// The security context of reservation pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::opaque")]
     pub reservation_pod_security_context: Option<PodSecurityContext>,
-    /// The security context of their container; that of global if absent.
+    /// The security context of the container of reservation pods; global.securityContext if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::opaque")]
     pub reservation_container_security_context: Option<SecurityContext>,
-    /// Their requests and limits beside the GPU.
+    /// Requests and limits of reservation pods in addition to the GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_resources: Option<ResourceRequirements>,
 }
@@ -374,17 +374,17 @@ pub struct ResourceReservation {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionConfig {
-    /// What each part has in common.
+    /// Settings that every component has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
     /// Vertical autoscaling. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::opaque")]
     pub vpa: Option<Opaque>,
-    /// Whether containers that got no GPU are kept from seeing any.
+    /// Whether containers without a GPU get an environment in which no GPU is visible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_nvidia_visible_devices: Option<bool>,
-    /// Ports of the webhooks.
+    /// Ports of the webhooks' Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<AdmissionWebhookConfig>,
     /// Replicas of the deployment. Accepted and not used.
@@ -432,14 +432,14 @@ pub struct AdmissionWebhookConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulerConfig {
-    /// What each part has in common.
+    /// Settings that every component has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
     /// Vertical autoscaling. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::opaque")]
     pub vpa: Option<Opaque>,
-    /// Memory tuning of another implementation. Accepted and not used.
+    /// Memory setting of the Go runtime. Accepted and not used.
     #[serde(default, rename = "GOGC", skip_serializing_if = "Option::is_none")]
     pub gogc: Option<i64>,
     /// The Service for metrics.
@@ -469,7 +469,7 @@ pub struct SchedulerServiceConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueControllerConfig {
-    /// What each part has in common.
+    /// Settings that every component has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
     /// Vertical autoscaling. Accepted and not used.
@@ -539,7 +539,7 @@ pub struct WebhooksConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodGroupControllerConfig {
-    /// What each part has in common.
+    /// Settings that every component has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
     /// Vertical autoscaling. Accepted and not used.
@@ -549,7 +549,7 @@ pub struct PodGroupControllerConfig {
     /// The Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_service: Option<PodGroupControllerServiceConfig>,
-    /// How many PodGroups are handled at once.
+    /// How many PodGroups are handled concurrently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent_reconciles: Option<i64>,
     /// Validation of PodGroups.
@@ -569,132 +569,132 @@ pub struct PodGroupControllerServiceConfig {
     pub webhook: Option<PortMapping>,
 }
 
-/// Scaling pods, which tell cluster autoscalers of demand for shared GPUs.
+/// Scaling pods, by which a cluster autoscaler sees the demand for shared GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeScaleAdjusterConfig {
-    /// What each part has in common.
+    /// Settings that every component has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
     /// Vertical autoscaling. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::opaque")]
     pub vpa: Option<Opaque>,
-    /// What scaling pods are like.
+    /// Settings of scaling pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<NodeScaleAdjusterArgs>,
 }
 
-/// What scaling pods are like.
+/// Settings of scaling pods.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeScaleAdjusterArgs {
-    /// Their image.
+    /// The image of these pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling_pod_image: Option<Image>,
-    /// Their namespace; kai-scale-adjust if absent.
+    /// The namespace of scaling pods; kai-scale-adjust if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_scale_namespace: Option<String>,
-    /// Their service account; kai-scale-adjust if absent.
+    /// The service account of scaling pods; kai-scale-adjust if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_scale_service_account: Option<String>,
-    /// The part of a GPU assumed for a pod that asks for GPU memory; 0.1 if absent.
+    /// The fraction of a GPU that is assumed for a pod that requests GPU memory; 0.1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_memory_to_fraction_ratio: Option<f64>,
 }
 
-/// The agent on nodes that reports NUMA placement.
+/// The exporter on nodes that reports the NUMA placement of pods.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NumaPlacementExporterConfig {
-    /// What each part has in common; if enabled is absent, the agent runs when a shard enables the numa plugin.
+    /// Settings that every component has; if enabled is absent, the exporter runs when a shard enables the numa plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
-    /// The nodes it runs on; those labelled feature.node.kubernetes.io/memory-numa=true if absent.
+    /// The nodes that the exporter runs on; those labelled feature.node.kubernetes.io/memory-numa=true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Its tolerations, beside the global ones for agents.
+    /// Tolerations of the exporter's pods, in addition to the global ones.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::opaque_list")]
     pub tolerations: Vec<Toleration>,
-    /// How often the kubelet is asked, e.g. 1s.
+    /// The interval between queries of the kubelet, e.g. 1s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_interval: Option<String>,
-    /// How often unchanged annotations are compared again, e.g. 60s; 0 = never.
+    /// The interval at which unchanged annotations are compared with the pods again, e.g. 60s; 0 = never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift_resync_interval: Option<String>,
-    /// The folder of the kubelet's pod-resources socket.
+    /// The directory on the host with the kubelet's pod-resources socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_resources_host_path: Option<String>,
-    /// The socket.
+    /// The path of the kubelet's pod-resources socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_resources_socket: Option<String>,
-    /// Where the host's sysfs is.
+    /// The path of sysfs on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sysfs_host_path: Option<String>,
 }
 
-/// Where usage over time is kept.
+/// The Prometheus server with the usage of queues over time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PrometheusConfig {
-    /// Whether to create a Prometheus.
+    /// Whether a Prometheus object is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Its name; prometheus if absent.
+    /// The name of the Prometheus object; prometheus if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_name: Option<String>,
-    /// How long it keeps data; 2w if absent.
+    /// How long Prometheus keeps data; 2w if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_period: Option<String>,
-    /// How often it samples. Accepted and not used.
+    /// The sample interval. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_interval: Option<String>,
-    /// Whether it stores data persistently; true if absent.
+    /// Whether Prometheus has a persistent volume; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_persistent_storage: Option<bool>,
-    /// How much; 50Gi if absent.
+    /// The size of the persistent volume; 50Gi if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_size: Option<String>,
-    /// In which storage class; standard if absent.
+    /// The storage class of the persistent volume; standard if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
-    /// What it scrapes.
+    /// The ServiceMonitors that Prometheus scrapes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_monitor: Option<ServiceMonitorConfig>,
-    /// An existing server to use instead.
+    /// The URL of an existing Prometheus server to use instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_prometheus_url: Option<String>,
-    /// How that server is checked.
+    /// The health check of that server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_prometheus_health_probe: Option<PrometheusHealthProbe>,
     /// The label that selects ServiceMonitors; kai.scheduler/accounting if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounting_label_key: Option<String>,
-    /// Its value; true if absent.
+    /// The value of that label; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounting_label_value: Option<String>,
 }
 
-/// What the Prometheus scrapes.
+/// The ServiceMonitors that Prometheus scrapes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceMonitorConfig {
     /// Whether ServiceMonitors are created; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// How often it scrapes; 30s if absent.
+    /// The scrape interval; 30s if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
     /// How long a scrape may take; 10s if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrape_timeout: Option<String>,
-    /// The token that it presents.
+    /// The file with the token that Prometheus sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bearer_token_file: Option<String>,
 }
 
-/// How an external server is checked.
+/// The health check of an external Prometheus server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PrometheusHealthProbe {
@@ -712,18 +712,18 @@ pub struct PrometheusHealthProbe {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerClaim {
-    /// The pod's resource claim.
+    /// The name of the resource claim in the pod's spec.
     pub name: String,
-    /// The request of the claim; all of them if absent.
+    /// The request of the claim; all requests if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
 }
 
-/// How the product fares.
+/// The observed state of the product.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigStatus {
-    /// Aspects of the product's state, e.g. Ready.
+    /// Conditions of the product, e.g. Ready.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

@@ -23,9 +23,9 @@ use super::topology::{Topology, TopologySpec};
 /// All custom resource definitions, in the order of their groups and plurals.
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
-        with_status::<BindRequest, BindRequestSpec, BindRequestStatus>("The intent to run one pod on one node."),
+        with_status::<BindRequest, BindRequestSpec, BindRequestStatus>("A bind of one pod to one node that needs several steps."),
         with_status::<Config, ConfigSpec, ConfigStatus>(
-            "The settings of the product. Only the object named kai-config is acted upon.",
+            "The settings of the product. Only the object named kai-config has an effect.",
         ),
         with_status::<PodGroup, PodGroupSpec, PodGroupStatus>(
             "The pods of one workload, and how many of them must run together.",
@@ -36,7 +36,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         with_status::<SchedulingShard, SchedulingShardSpec, SchedulingShardStatus>(
             "One scheduler over one pool of nodes.",
         ),
-        with_spec::<Topology, TopologySpec>("How nodes are near to one another."),
+        with_spec::<Topology, TopologySpec>("Domains of nodes at several levels, by node labels."),
     ];
     crds.sort_by_key(|crd| (crd.spec.group.clone(), crd.spec.names.plural.clone()));
     crds
@@ -113,7 +113,7 @@ fn schema_of<T: JsonSchema>() -> Value {
     schema.to_value()
 }
 
-/// Turns schemas for Rust's types into those that Kubernetes and the API's contract know.
+/// Converts schemas of Rust's types into those that Kubernetes and the API's contract use.
 struct Structural;
 
 impl Transform for Structural {
@@ -122,7 +122,7 @@ impl Transform for Structural {
         let Some(object) = schema.as_object_mut() else { return };
         object.remove("title");
         object.remove("nullable");
-        // Serde's defaults are how a decoder fills gaps, not promises of the API. The one promise is a literal operator.
+        // Serde's defaults only tell the decoder what to use for missing fields; they are not part of the API. The one default of the API is a toleration's operator.
         if object.get("default").is_some_and(|default| default != "Equal") {
             object.remove("default");
         }

@@ -4,7 +4,7 @@
 //! ```text
 //! gpu-fraction: "0.5"                                  half of a GPU
 //! gpu-fraction: "0.5", gpu-fraction-num-devices: "2"   half of each of two
-//! gpu-memory: "8192"                                   8 GiB of one, whatever it has
+//! gpu-memory: "8192"                                   8 GiB of one, of any size
 //! nvidia.com/mig-1g.5gb: "2"                           two MIG instances (old style; containers name them among their resources now)
 //! ```
 
@@ -22,7 +22,7 @@ pub const WHOLE: i64 = 1_000_000_000;
 pub enum Asked<'a> {
     /// No GPU.
     Nothing,
-    /// Parts of GPUs.
+    /// Portions of shared GPUs.
     Share(GpuShare),
     /// MIG instances, by the profile's resource name; at least one of each.
     Mig(Vec<(&'a str, i64)>),
@@ -46,13 +46,13 @@ pub struct Named {
 /// A portion of each of some devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuShare {
-    /// How much of each.
+    /// The portion of each device.
     pub part: Part,
     /// Number of devices; at least one.
     pub devices: i64,
 }
 
-/// How much of a device.
+/// A portion of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Billionths of it: from 1 to [`WHOLE`], which only fractions closer to 1 than a billionth come to. Finer ones are rounded up.
@@ -91,7 +91,7 @@ pub enum InvalidRequest {
 }
 
 impl InvalidRequest {
-    /// The message of KAI's admission, which clients may compare: about a value, it does not show the value.
+    /// The message of KAI's admission, which clients may compare: it does not show the annotation's value.
     #[must_use]
     pub fn in_kais_words(&self) -> String {
         match self {
@@ -109,14 +109,14 @@ impl InvalidRequest {
         }
     }
 
-    /// Whether it is about the value of one annotation.
+    /// Whether the error is an invalid value of one annotation.
     #[must_use]
     pub fn is_about_a_value(&self) -> bool {
         matches!(self, Self::Memory(_) | Self::Fraction(_) | Self::Devices(_))
     }
 }
 
-/// A number to Go's parser, but none in decimals.
+/// Whether Go's parser accepts the text as a number although it is not decimal.
 fn is_no_decimal(text: &str) -> bool {
     let lower = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
     lower == "nan" || (lower.starts_with("0x") && lower.contains('p') && !text.starts_with('-'))

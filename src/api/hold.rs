@@ -1,4 +1,4 @@
-//! Holds: an annotation by which nothing of a pod group, or of a queue and those below it, is started until it is taken away. What runs stays.
+//! Holds: while a PodGroup or a queue has the annotation, none of its pending pods is placed; a queue's hold includes the queues below it. Running pods stay.
 //!
 //! ```yaml
 //! metadata: {name: train, annotations: {unikai.dev/hold: "waits for the data"}}
@@ -10,7 +10,7 @@ use super::names::annotation;
 /// A hold, as an object's annotation states it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
-    /// Why, in the words of whoever holds it, on one line.
+    /// The reason that the annotation states, on one line.
     pub reason: Option<String>,
 }
 
@@ -23,7 +23,7 @@ impl Hold {
         Self::parse(text)
     }
 
-    /// Reads the annotation's value: `true` or a reason hold, `false` and an empty text do not.
+    /// Parses the annotation's value: `true` or a reason is a hold, `false` and an empty text are none.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text

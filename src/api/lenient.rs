@@ -1,7 +1,7 @@
-//! Decoding that survives bad objects: one object that does not decode never hides its neighbours.
+//! Decoding that tolerates malformed objects: one that does not decode does not prevent the others of a list from being read.
 //!
-//! Watches read [`Guarded`] objects, which keep the metadata of what failed; values at hand go through [`decode`]. Both
-//! name the object and the reason. What is absent: any decision on what to do with a rejected object.
+//! Watches read [`Guarded`] objects, which keep the metadata of an object that failed; a JSON value is decoded by [`decode`]. Both
+//! name the object and the reason. Absent: any decision on what to do with a rejected object.
 
 use std::fmt::Display;
 
@@ -22,7 +22,7 @@ pub struct Rejection {
     pub namespace: String,
     /// The object's name; empty if even that could not be read.
     pub name: String,
-    /// What the decoder said.
+    /// The decoder's error.
     pub reason: String,
 }
 
@@ -91,7 +91,7 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Lets a spec type that derives serde's traits with `remote = "Self"` stand for its default where an object has no spec.
+/// For a spec type that derives serde's traits with `remote = "Self"`: an object without a spec is read as one with the default spec.
 macro_rules! absent_as_default {
     ($spec:ident) => {
         impl<'de> serde::Deserialize<'de> for $spec {
@@ -118,7 +118,7 @@ macro_rules! absent_as_default {
                     }
                 }
 
-                // For a field that is missing, serde offers an option that is none.
+                // For a missing field, serde calls the deserializer with `None`.
                 deserializer.deserialize_option(Visitor)
             }
         }

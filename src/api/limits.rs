@@ -52,9 +52,9 @@ pub const SELECTOR_REQUIREMENTS: usize = 64;
 pub const SELECTOR_VALUES: usize = 512;
 /// Requirements, values and namespaces in all affinity terms and spread constraints of one pod together. Large ones have some dozens.
 pub const SELECTOR_ENTRIES_PER_POD: usize = 2_048;
-/// Tolerations of one pod. Each taint of each node is held against them.
+/// Tolerations of one pod. Each taint of each node is compared with them.
 pub const TOLERATIONS_PER_POD: usize = 128;
-/// Ports of one pod's containers. Each host port is held against those of every pod on a node.
+/// Ports of one pod's containers. Each host port is compared with those of every pod on a node.
 pub const PORTS_PER_POD: usize = 1_024;
 /// Volumes of one pod.
 pub const VOLUMES_PER_POD: usize = 256;
@@ -62,7 +62,7 @@ pub const VOLUMES_PER_POD: usize = 256;
 pub const CLAIMS_PER_POD: usize = 64;
 /// Slices of a GPU that the name of a multi-instance profile states, as 3 in `nvidia.com/mig-3g.20gb`. The largest devices have 7.
 pub const MIG_SLICES: usize = 64;
-/// Sub-groups of one pod group, those that hold sub-groups included. Gangs of some hundreds are real.
+/// Sub-groups of one pod group, those that have sub-groups included. Some workloads have hundreds.
 pub const SUB_GROUPS_PER_POD_GROUP: usize = 4_096;
 /// Depth of nested sub-groups, since scheduling recurses.
 pub const SUB_GROUP_DEPTH: usize = 16;

@@ -12,7 +12,7 @@ pub mod group {
 
 /// Headers of requests to the operator's HTTP server.
 pub mod header {
-    /// The caller's token, where something between the two takes `Authorization` away.
+    /// The caller's token, where a proxy between client and operator removes `Authorization`.
     pub const TOKEN: &str = "x-unikai-token";
 }
 
@@ -20,13 +20,13 @@ pub mod header {
 pub mod label {
     /// The workload's queue (default key; Config may name another).
     pub const QUEUE: &str = "kai.scheduler/queue";
-    /// On the Leases by which replicas of unikai know of one another: the name of the Lease of the cluster's leader.
+    /// On the Leases that replicas of unikai renew as heartbeats: the name of the Lease of the cluster's leader.
     pub const REPLICA_OF: &str = "unikai.dev/replica-of";
     /// The node pool of a node, queue, pod, PodGroup or bind request (default key; Config may name another).
     pub const NODE_POOL: &str = "kai.scheduler/node-pool";
     /// The leaf sub-group of a pod.
     pub const SUBGROUP_NAME: &str = "kai.scheduler/subgroup-name";
-    /// An integer; pods with greater ones come first inside their group.
+    /// The priority of a pod within its pod group, an integer: pods with a higher one are placed first.
     pub const TASK_PRIORITY: &str = "kai.scheduler/task-priority";
     /// `preemptible` or `non-preemptible`, on owners and pods.
     pub const PREEMPTIBILITY: &str = "kai.scheduler/preemptibility";
@@ -46,11 +46,11 @@ pub mod label {
     pub const APP: &str = "app";
     /// The value of [`APP`] on scaling pods.
     pub const SCALING_POD_APP: &str = "scaling-pod";
-    /// The pod that a scaling pod stands for.
+    /// On scaling pods: the pod whose request it represents.
     pub const SHARED_GPU_POD_NAME: &str = "shared-gpu-pod-name";
-    /// Its namespace.
+    /// On scaling pods: the namespace of that pod.
     pub const SHARED_GPU_POD_NAMESPACE: &str = "shared-gpu-pod-namespace";
-    /// Marks our own objects with who manages them.
+    /// On our own objects: the manager of the object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// The version of an application, e.g. on a ClusterPolicy.
     pub const APP_VERSION: &str = "app.kubernetes.io/version";
@@ -64,9 +64,9 @@ pub mod node_label {
     pub const GPU_MEMORY: &str = "nvidia.com/gpu.memory";
     /// How many physical GPUs the node has.
     pub const GPU_COUNT: &str = "nvidia.com/gpu.count";
-    /// `mixed`, `single` or else none, on nodes with MIG.
+    /// The MIG strategy of the node: `mixed` or `single`; other values mean none.
     pub const MIG_STRATEGY: &str = "nvidia.com/mig.strategy";
-    /// The prefix of AMD's memory size; the size follows.
+    /// The prefix of the label with the memory of AMD GPUs; the size follows.
     pub const AMD_VRAM_PREFIX: &str = "beta.amd.com/gpu.vram.";
     /// The node runs pods without GPU, where node scheduling is restricted.
     pub const CPU_WORKER: &str = "node-role.kubernetes.io/cpu-worker";
@@ -92,9 +92,9 @@ pub mod annotation {
     pub const GPU_FRACTION: &str = "gpu-fraction";
     /// The MiB of GPU memory that a pod asks for.
     pub const GPU_MEMORY: &str = "gpu-memory";
-    /// Of how many GPUs it asks for that much.
+    /// The number of GPUs of which the pod requests that part.
     pub const GPU_FRACTION_NUM_DEVICES: &str = "gpu-fraction-num-devices";
-    /// The container that gets them.
+    /// The container that gets the GPUs.
     pub const GPU_FRACTION_CONTAINER_NAME: &str = "gpu-fraction-container-name";
     /// Whether the pod uses NVIDIA's multi-process service.
     pub const MPS: &str = "mps";
@@ -102,7 +102,7 @@ pub mod annotation {
     pub const RECEIVED_RESOURCE_TYPE: &str = "received-resource-type";
     /// The name prefix of the ConfigMaps of a pod that shares a GPU.
     pub const SHARED_GPU_CONFIG_MAP: &str = "runai/shared-gpu-configmap";
-    /// The prefix of a legacy way to ask for MIG instances; the profile follows.
+    /// The prefix of annotations that request MIG instances (legacy); the profile follows.
     pub const MIG_PREFIX: &str = "nvidia.com/mig-";
     /// The NUMA zones that the kubelet is expected to use, as JSON.
     pub const NUMA_PLACEMENT_PREDICTED: &str = "kai.scheduler/numa-placement-predicted";
@@ -110,7 +110,7 @@ pub mod annotation {
     pub const NUMA_PLACEMENT_OBSERVED: &str = "kai.scheduler/numa-placement-observed";
     /// The UUID of the GPU that a reservation pod holds.
     pub const RESERVED_GPU: &str = "run.ai/reserve_for_gpu_index";
-    /// On bind requests of ours: what the pod asked of shared GPUs when its bind was decided, as JSON.
+    /// On bind requests of ours: the pod's GPU sharing request when its bind was decided, as JSON.
     pub const GPU_SHARE: &str = "unikai.dev/gpu-share";
     /// The prefix of one annotation per user on a reservation pod; the user's uid follows.
     pub const GPU_USER_PREFIX: &str = "gpu-user.unikai.dev/";
@@ -119,9 +119,9 @@ pub mod annotation {
 
     /// The Topology of a workload.
     pub const TOPOLOGY: &str = "kai.scheduler/topology";
-    /// The level inside one domain of which it must run.
+    /// The level within one domain of which the workload must run.
     pub const TOPOLOGY_REQUIRED: &str = "kai.scheduler/topology-required-placement";
-    /// The level inside one domain of which it should run.
+    /// The level within one domain of which the workload should run.
     pub const TOPOLOGY_PREFERRED: &str = "kai.scheduler/topology-preferred-placement";
     /// How many pods form a segment of the workload.
     pub const SEGMENT_SIZE: &str = "kai.scheduler/segment-size";
@@ -133,14 +133,14 @@ pub mod annotation {
     pub const BATCH_MIN_MEMBER: &str = "kai.scheduler/batch-min-member";
     /// How many pods of a workload of any kind start together.
     pub const MIN_MEMBER: &str = "kai.scheduler/min-member";
-    /// The parts of a workload with their minima: `leader=1,worker=3`.
+    /// The sub-groups of a workload with their minimums: `leader=1,worker=3`.
     pub const SUBGROUPS: &str = "kai.scheduler/subgroups";
-    /// The pod label whose value names the pod's part.
+    /// The pod label whose value names the pod's sub-group.
     pub const SUBGROUP_LABEL: &str = "kai.scheduler/subgroup-label";
-    /// The pod label that counts the workload's pods.
+    /// The pod label with the pod's index in the workload.
     pub const POD_INDEX_LABEL: &str = "kai.scheduler/pod-index-label";
 
-    /// On PodGroups: the object at the top of the workload, as YAML.
+    /// On PodGroups: the top owner of the pods, as YAML.
     pub const TOP_OWNER_METADATA: &str = "kai.scheduler/top-owner-metadata";
     /// On PodGroups: since when the running gang has been below its minimum (RFC 3339).
     pub const STALE_TIMESTAMP: &str = "kai.scheduler/stale-podgroup-timestamp";
@@ -149,61 +149,61 @@ pub mod annotation {
     /// On PodGroups: when a pod of the group was last evicted for others (RFC 3339).
     pub const LAST_EVICTION_TIMESTAMP: &str = "kai.scheduler/last-eviction-timestamp";
 
-    /// On Deployments: how many replicas one had before `unikai migrate` ended it.
+    /// On Deployments: the number of replicas before `unikai migrate` scaled it to 0.
     pub const REPLICAS_BEFORE: &str = "unikai.dev/replicas-before-migration";
-    /// On objects that we make: the digest of what we wrote.
+    /// On objects that we create: the digest of what we wrote.
     pub const DIGEST: &str = "unikai.dev/digest";
     /// On queues: the namespaces whose workloads may run in the queue and below it, with `*` for any characters. Absent: all.
     pub const ALLOWED_NAMESPACES: &str = "unikai.dev/allowed-namespaces";
-    /// On PodGroups and queues: nothing of them is started while it is there; `true`, or the reason.
+    /// On PodGroups and queues: the hold, by which no pending pods are placed; `true`, or the reason.
     pub const HOLD: &str = "unikai.dev/hold";
-    /// On queues: what they may have by time of day and day of the week, as YAML.
+    /// On queues: quotas and limits by time of day and day of the week, as YAML.
     pub const QUOTA_SCHEDULE: &str = "unikai.dev/quota-schedule";
     /// On reservation pods: keeps Karpenter from disrupting them.
     pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
     /// On resource claims made for extended resources.
     pub const EXTENDED_RESOURCE_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
-    /// What kubectl last applied.
+    /// The object as kubectl applied it last.
     pub const KUBECTL_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
     /// On eviction events: how many pods the decision evicted.
     pub const NUM_EVICTED_PODS: &str = "num-evicted-pods";
-    /// On eviction events: the workload they were evicted for.
+    /// On eviction events: the workload for which pods were evicted.
     pub const EVICTOR_NAME: &str = "evictor-pod-group-name";
-    /// On eviction events: its namespace.
+    /// On eviction events: the namespace of that workload.
     pub const EVICTOR_NAMESPACE: &str = "evictor-pod-group-namespace";
     /// On eviction events: the action that decided.
     pub const EVICTOR_ACTION: &str = "evictor-action-type";
 }
 
-/// Kubernetes' own names around volumes.
+/// Names that Kubernetes uses for volumes.
 pub mod volume {
-    /// Annotation of a claim whose volume is bound to it for good.
+    /// Annotation of a claim whose binding to its volume is complete.
     pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
     /// Annotation of a volume or claim that was bound by a controller, not by its author.
     pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-    /// Annotation of a claim: a volume is to be made for this node.
+    /// Annotation of a claim: the node for which a volume is to be provisioned.
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-    /// Annotation of claims and volumes that names the storage class in the old way.
+    /// Annotation of claims and volumes that names the storage class (legacy).
     pub const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-    /// The provisioner of classes whose volumes are made by hand.
+    /// The provisioner of classes whose volumes are created by an administrator.
     pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
-    /// Labels of volumes and nodes that say where they are.
+    /// Labels of volumes and nodes with their zone and region.
     pub const PLACES: [&str; 4] = [
         "failure-domain.beta.kubernetes.io/zone",
         "failure-domain.beta.kubernetes.io/region",
         "topology.kubernetes.io/zone",
         "topology.kubernetes.io/region",
     ];
-    /// Stands between the zones in such a label of a volume.
+    /// Separates the zones in such a label of a volume.
     pub const ZONES_BETWEEN: &str = "__";
 }
 
-/// Labels and annotations of other products that tell how pods belong together.
+/// Labels and annotations of other products by which pods are grouped.
 pub mod third_party {
-    /// Counts the pods of an Indexed Job.
+    /// The index of a pod of an Indexed Job.
     pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-    /// Counts the pods of a StatefulSet.
+    /// The index of a pod of a StatefulSet.
     pub const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
     /// Kubeflow: `master` and `launcher` come first.
     pub const KUBEFLOW_JOB_ROLE: &str = "training.kubeflow.org/job-role";
@@ -269,9 +269,9 @@ pub mod preemptibility {
 
 /// Phases of a bind request.
 pub mod bind_phase {
-    /// Done.
+    /// The bind succeeded.
     pub const SUCCEEDED: &str = "Succeeded";
-    /// Could not be done.
+    /// The bind failed.
     pub const FAILED: &str = "Failed";
 }
 
@@ -293,29 +293,29 @@ pub mod reason {
     pub const SCHEDULED: &str = "Scheduled";
     /// Pod event: the Binding failed.
     pub const FAILED_BINDING: &str = "FailedBinding";
-    /// Pod event and condition: waits for evicted pods to go.
+    /// Pod event and condition: the pod waits until evicted pods have terminated.
     pub const PIPELINED: &str = "Pipelined";
     /// Event and condition: no node fits.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
-    /// Pod event: the pod or its namespace lacks the labels of what is scheduled.
+    /// Pod event: the pod or its namespace lacks the labels that the configuration requires.
     pub const NOT_MONITORED: &str = "PodNotMonitored";
-    /// Pod event: it names another scheduler, though a queue is named for it.
+    /// Pod event: the pod names another scheduler, although it or its namespace names a queue.
     pub const OTHER_SCHEDULER: &str = "OtherScheduler";
     /// Pod event and condition: the pod group that it names does not exist.
     pub const POD_GROUP_NOT_FOUND: &str = "PodGroupNotFound";
-    /// Pod event and condition: the configuration says that nothing is scheduled.
+    /// Pod event and condition: scheduling is switched off in the configuration.
     pub const SWITCHED_OFF: &str = "SchedulingSwitchedOff";
-    /// Pod event and condition: nothing is known of why it waits.
+    /// Pod event and condition: the pod waits, and the reason is not known.
     pub const NOT_DECIDED: &str = "NotDecided";
-    /// Pod condition: it has a node, and what the bind takes is being done.
+    /// Pod condition: a node was chosen, and the bind is in progress.
     pub const BINDING: &str = "Binding";
-    /// PodGroup event: fewer of its pods run than it needs.
+    /// PodGroup event: fewer of its pods run than its minimum.
     pub const STALE_JOB: &str = "StaleJob";
-    /// Pod and PodGroup event: no shard schedules their node pool.
+    /// Pod and PodGroup event: no SchedulingShard schedules their node pool.
     pub const NO_SHARD: &str = "NoShardForNodePool";
     /// PodGroup event, and condition of its pods: pods are missing.
     pub const NOT_READY: &str = "NotReady";
-    /// PodGroup event, and condition of its pods: somebody holds them. Not the word at which autoscalers add nodes.
+    /// PodGroup event, and condition of its pods: the pod group or its queue is held. A reason at which autoscalers add no nodes.
     pub const HELD: &str = "Held";
     /// PodGroup event: a pod was evicted.
     pub const EVICT: &str = "Evict";
@@ -333,13 +333,13 @@ pub mod reason {
     pub const NON_PREEMPTIBLE_OVER_QUOTA: &str = "NonPreemptibleOverQuota";
     /// PodGroup: the workload would exceed the queue's limit.
     pub const OVER_LIMIT: &str = "OverLimit";
-    /// PodGroup: there is no such queue.
+    /// PodGroup: its queue does not exist.
     pub const QUEUE_DOES_NOT_EXIST: &str = "QueueDoesNotExist";
     /// PodGroup: pods do not fit.
     pub const POD_SCHEDULING_ERRORS: &str = "PodSchedulingErrors";
-    /// PodGroup: may not cause evictions yet.
+    /// PodGroup: its preemption delay has not passed.
     pub const PREEMPTION_DELAY_NOT_ELAPSED: &str = "PreemptionDelayNotElapsed";
-    /// PodGroup: no topology domain holds the workload. With blanks; the text is part of the API.
+    /// PodGroup: no topology domain has room for the workload. The reason has spaces; it is part of the API.
     pub const NOT_ENOUGH_RESOURCES: &str = "Not enough resources for the workload";
 }
 
@@ -367,7 +367,7 @@ pub mod resource {
     pub const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 }
 
-/// Names of objects that the product reads, makes or is made of.
+/// Names of objects that the product reads or creates, or that its manifests define.
 pub mod object {
     /// On the cluster in a kubeconfig of `unikai dev`: where the operator serves HTTP.
     pub const KUBECONFIG_EXTENSION: &str = "unikai.dev/operator";
@@ -375,9 +375,9 @@ pub mod object {
     pub const SCHEDULER_NAME: &str = "kai-scheduler";
     /// The product's own namespace.
     pub const NAMESPACE: &str = "kai-scheduler";
-    /// The only Config that counts.
+    /// The only Config that has an effect.
     pub const CONFIG: &str = "kai-config";
-    /// The shard that is made where there is none.
+    /// The SchedulingShard that is created where there is none.
     pub const DEFAULT_SHARD: &str = "default";
     /// The namespace of reservation pods, and the value of their label `app`.
     pub const RESERVATION_NAMESPACE: &str = "kai-resource-reservation";
@@ -413,7 +413,7 @@ pub mod object {
     pub const NUMA_EXPORTER: &str = "numa-placement-exporter";
     /// The operator: its Deployment, Service, service account and ClusterRole.
     pub const OPERATOR: &str = "unikai";
-    /// The ConfigMap in which `unikai migrate` keeps what it needs for the way back.
+    /// The ConfigMap in which `unikai migrate` keeps what `unikai migrate back` needs.
     pub const MIGRATION: &str = "unikai-migration";
     /// The secret with the certificates of the webhooks.
     pub const WEBHOOK_SECRET: &str = "unikai-webhook-tls";
@@ -443,11 +443,11 @@ pub mod webhook {
     pub const QUEUE_DELETION_NAME: &str = "deletion.queue-validation.kai.scheduler";
     /// The webhook for PodGroups.
     pub const POD_GROUP_NAME: &str = "podgroup-validation.kai.scheduler";
-    /// The condition that lets only our pods through.
+    /// The match condition that selects the pods of our scheduler.
     pub const MATCH_CONDITION: &str = "scheduler-name-match";
 }
 
-/// PriorityClasses that are there from the start.
+/// PriorityClasses that the manifests create.
 pub mod priority_class {
     /// Training: preemptible.
     pub const TRAIN: &str = "train";
@@ -455,7 +455,7 @@ pub mod priority_class {
     pub const BUILD: &str = "build";
     /// Serving: non-preemptible.
     pub const INFERENCE: &str = "inference";
-    /// Pods that hold shared GPUs: the last that a node gives up.
+    /// Reservation pods: kubelets evict them last.
     pub const RESERVATION: &str = "unikai-reservation";
     /// Workloads of this value and above are non-preemptible unless they say otherwise.
     pub const NON_PREEMPTIBLE_FROM: i32 = 100;
@@ -469,7 +469,7 @@ pub mod env {
     pub const POD_NAME: &str = "POD_NAME";
     /// In pods that we create: their own namespace.
     pub const POD_NAMESPACE: &str = "POD_NAMESPACE";
-    /// The node that a process on nodes runs on.
+    /// The node that the process runs on, in pods of DaemonSets.
     pub const NODE_NAME: &str = "NODE_NAME";
     /// The GPUs that a container sees.
     pub const NVIDIA_VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";

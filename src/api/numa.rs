@@ -1,4 +1,4 @@
-//! NodeResourceTopology (`topology.node.k8s.io/v1alpha2`): what an agent on a node says about its NUMA zones. Not ours: read only, and only the fields
+//! NodeResourceTopology (`topology.node.k8s.io/v1alpha2`): the NUMA zones of a node, as an agent on it reports them. Another product's CRD: read only, and only the fields
 //! that placement needs.
 
 use std::borrow::Cow;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lenient::null_as_default;
 
-/// A node's zones. Named like the node.
+/// The zones of the node of the same name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeResourceTopology {
@@ -21,7 +21,7 @@ pub struct NodeResourceTopology {
     /// Its zones.
     #[serde(deserialize_with = "null_as_default")]
     pub zones: Vec<Zone>,
-    /// Further facts, among them the kubelet's policy and scope.
+    /// Further attributes, among them the kubelet's policy and scope.
     #[serde(deserialize_with = "null_as_default")]
     pub attributes: Vec<Attribute>,
 }
@@ -35,7 +35,7 @@ pub struct Zone {
     /// `Node` for a NUMA zone.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it has.
+    /// The resources of the zone.
     #[serde(deserialize_with = "null_as_default")]
     pub resources: Vec<ZoneResource>,
 }
@@ -46,13 +46,13 @@ pub struct Zone {
 pub struct ZoneResource {
     /// The resource.
     pub name: String,
-    /// What pods may use.
+    /// The amount that pods may use.
     pub allocatable: Quantity,
-    /// What is free, as the agent last saw it.
+    /// The free amount that the agent reported last.
     pub available: Quantity,
 }
 
-/// A named fact.
+/// A named attribute.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Attribute {

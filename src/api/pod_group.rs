@@ -12,7 +12,7 @@ use super::duration::{self, DurationError};
 use super::lenient::{absent_as_default, null_as_default};
 use super::{QuantityMap, schema};
 
-/// What the workload needs to run.
+/// The workload's queue, priority, minimum and topology constraints.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "scheduling.run.ai",
@@ -25,7 +25,7 @@ use super::{QuantityMap, schema};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
-    printcolumn = r#"{"name": "Running", "type": "string", "jsonPath": ".status.summary.running", "description": "Pods on nodes, of those that there are or must be"}"#,
+    printcolumn = r#"{"name": "Running", "type": "string", "jsonPath": ".status.summary.running", "description": "Pods with a node, of all pods or of the minimum if that is more"}"#,
     printcolumn = r#"{"name": "State", "type": "string", "jsonPath": ".status.summary.state", "description": "Pending, Partial, Running, Finished or Empty"}"#,
     printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.summary.reason", "description": "Why pods wait, in a word"}"#,
     printcolumn = r#"{"name": "Queue", "type": "string", "jsonPath": ".spec.queue"}"#,
@@ -48,7 +48,7 @@ pub struct PodGroupSpec {
     /// The PriorityClass that orders the workload within its queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
-    /// Whether the workload may be evicted for others; by its priority if absent (below 100: preemptible).
+    /// Whether the workload may be evicted for other workloads; if absent, its priority decides (below 100: preemptible).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::preemptibility")]
     pub preemptibility: Option<String>,
@@ -66,10 +66,10 @@ pub struct PodGroupSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::go_duration")]
     pub staleness_grace_period: Option<String>,
-    /// Where the pods of the whole group must or should be near one another.
+    /// The topology constraint of all pods of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_constraint: Option<TopologyConstraint>,
-    /// The parts of the workload, as a tree by their parent fields. Only leaves hold pods.
+    /// The sub-groups of the workload, which form a tree by their parent fields. Only leaves have pods.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub sub_groups: Vec<SubGroup>,
 }
@@ -97,26 +97,26 @@ impl PodGroupSpec {
     }
 }
 
-/// A demand for nearness, in terms of a Topology object. Levels are named by node label or alias.
+/// A topology constraint: the level of a Topology within one domain of which pods must or should run. Levels are named by node label or alias.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologyConstraint {
     /// The Topology that the levels belong to; without it the constraint has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// All pods run inside one domain of this level.
+    /// The level within one domain of which all pods must run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required_topology_level: Option<String>,
-    /// The pods should run inside one domain of this level.
+    /// The level within one domain of which the pods should run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred_topology_level: Option<String>,
 }
 
-/// A part of a workload: a leaf, which holds pods, or an inner node, which holds sub-groups.
+/// A sub-group of a workload: a leaf, which has pods, or an inner node, which has sub-groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubGroup {
-    /// The name, unique in the PodGroup; pods name their leaf in the label kai.scheduler/subgroup-name.
+    /// The name, unique in the PodGroup; pods name their sub-group in the label kai.scheduler/subgroup-name.
     #[schemars(length(min = 1), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
     /// The sub-group above this one; directly below the PodGroup if absent.
@@ -131,22 +131,22 @@ pub struct SubGroup {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub min_sub_group: Option<i32>,
-    /// Where the pods of this part must or should be near one another.
+    /// The topology constraint of the pods of this sub-group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_constraint: Option<TopologyConstraint>,
 }
 
-/// What the workload holds now, and why it waits.
+/// What the pods of the workload request and hold now, and why they wait.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodGroupStatus {
-    /// Aspects of the workload's state.
+    /// Conditions of the workload.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<PodGroupCondition>,
-    /// What its pods ask for and hold.
+    /// What the pods of the workload request and hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources_status: Option<ResourcesStatus>,
-    /// Why it could not be scheduled, per node pool.
+    /// Why the workload could not be scheduled, per node pool.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub scheduling_conditions: Vec<SchedulingCondition>,
     /// What `kubectl get podgroups` shows. Ours; KAI's definition has no such field.
@@ -154,30 +154,30 @@ pub struct PodGroupStatus {
     pub summary: Option<PodGroupSummary>,
 }
 
-/// The workload in a line.
+/// The columns of `kubectl get podgroups`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodGroupSummary {
-    /// Pods that have a node and are not finished, of those that there are, or of the minimum if that is more.
+    /// Pods that have a node and are not finished, of all pods, or of the minimum if that is more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<String>,
     /// Pending: no pod has a node. Partial: fewer than the minimum have. Running: the minimum or more have. Finished: all pods have
     /// ended. Empty: no pod is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Why pods wait, in a word for machines.
+    /// Why pods wait, as one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// One aspect of a workload's state.
+/// A condition of a workload.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodGroupCondition {
-    /// Which aspect.
+    /// The type of the condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Whether it holds: True, False or Unknown.
+    /// The status of the condition: True, False or Unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// A counter that grows with every transition.
@@ -187,10 +187,10 @@ pub struct PodGroupCondition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub last_transition_time: Option<Time>,
-    /// A single word for machines on why it does or does not.
+    /// The reason for the status, as one word in CamelCase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The same for people.
+    /// The reason, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -199,7 +199,7 @@ pub struct PodGroupCondition {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourcesStatus {
-    /// What its pods hold.
+    /// The resources that the pods hold.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -207,7 +207,7 @@ pub struct ResourcesStatus {
     )]
     #[schemars(schema_with = "schema::quantity_map")]
     pub allocated: QuantityMap,
-    /// The same if the workload is non-preemptible, else nothing.
+    /// The same as `allocated` if the workload is non-preemptible, else empty.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -215,7 +215,7 @@ pub struct ResourcesStatus {
     )]
     #[schemars(schema_with = "schema::quantity_map")]
     pub allocated_non_preemptible: QuantityMap,
-    /// What its pods ask for.
+    /// The resources that the pods request.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -241,7 +241,7 @@ pub struct SchedulingCondition {
     /// Deprecated; see reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Whether it holds: True, False or Unknown.
+    /// The status of the condition: True, False or Unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// A counter that grows with every transition; the greatest is the newest.
@@ -251,43 +251,43 @@ pub struct SchedulingCondition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub last_transition_time: Option<Time>,
-    /// What stood in the way.
+    /// The reasons.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<UnschedulableReason>,
 }
 
-/// One thing that stood in the way.
+/// A reason why the workload could not be scheduled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnschedulableReason {
-    /// A single word for machines.
+    /// The reason, as one word in CamelCase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The same for people.
+    /// The reason, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The numbers behind it.
+    /// The amounts that the reason is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<UnschedulableDetails>,
 }
 
-/// The numbers behind a reason.
+/// The amounts that a reason is based on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnschedulableDetails {
-    /// For reasons that lie in a queue: its amounts.
+    /// The queue's amounts, if the reason is its quota or limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_details: Option<QueueDetails>,
 }
 
-/// The amounts of the queue that stood in the way.
+/// The amounts of the queue whose quota or limit would be exceeded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueDetails {
-    /// The queue.
+    /// The name of the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What all workloads of the queue ask for.
+    /// What all workloads of the queue request.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -311,7 +311,7 @@ pub struct QueueDetails {
     )]
     #[schemars(schema_with = "schema::quantity_map")]
     pub queue_allocated_resources: QuantityMap,
-    /// The part of it held by non-preemptible workloads.
+    /// What the non-preemptible workloads of the queue hold.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -327,7 +327,7 @@ pub struct QueueDetails {
     )]
     #[schemars(schema_with = "schema::quantity_map")]
     pub queue_resource_limits: QuantityMap,
-    /// What the workload asks for.
+    /// What the workload requests.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -335,7 +335,7 @@ pub struct QueueDetails {
     )]
     #[schemars(schema_with = "schema::quantity_map")]
     pub pod_group_requested_resources: QuantityMap,
-    /// The same if the workload is non-preemptible, else zeros.
+    /// The workload's request if it is non-preemptible, else zeros.
     #[serde(
         default,
         deserialize_with = "null_as_default",

@@ -46,7 +46,7 @@ pub enum Format {
 pub struct QuantityError(pub String);
 
 impl Amount {
-    /// Nothing.
+    /// An amount of 0.
     pub const ZERO: Self = Self { nanos: 0 };
 
     /// An amount in billionths.
@@ -93,12 +93,12 @@ impl Amount {
         self.nanos
     }
 
-    /// Whether it is nothing.
+    /// Whether the amount is 0.
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
 
-    /// Whether it is less than nothing.
+    /// Whether the amount is negative.
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
@@ -142,7 +142,7 @@ impl Amount {
     }
 
     fn scaled(self, scale: i128) -> i64 {
-        // Sixty-four bits are divided much faster, and hold most amounts.
+        // Most amounts fit in 64 bits, whose division is much faster.
         if let (Ok(nanos), Ok(scale)) = (i64::try_from(self.nanos), i64::try_from(scale)) {
             return nanos / scale + if nanos % scale == 0 { 0 } else { nanos.signum() };
         }
@@ -279,7 +279,7 @@ impl Suffix {
         if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
             return None;
         }
-        // Beyond this an amount is the greatest or the smallest there is, whatever its digits.
+        // With a larger exponent the amount is the greatest or the smallest possible, whatever its digits.
         let size = digits.parse::<i32>().unwrap_or(i32::MAX).min(100_000);
         Some(Self {
             format: Format::DecimalExponent,

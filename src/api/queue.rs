@@ -1,4 +1,4 @@
-//! Queue (`scheduling.run.ai/v2`): who may use how much of the cluster. Queues form a tree; workloads run in its leaves.
+//! Queue (`scheduling.run.ai/v2`): a share of the cluster. Queues form a tree; workloads run in its leaves.
 //!
 //! Absent: what an amount means to the scheduler. The numbers here keep the units of the API (GPUs, millicores, megabytes).
 
@@ -12,7 +12,7 @@ use super::duration::{self, DurationError};
 use super::lenient::{absent_as_default, null_as_default};
 use super::{QuantityMap, schema};
 
-/// What a queue is entitled to and where it hangs in the tree.
+/// The queue's parent, priority, and quota and limit of each resource.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "scheduling.run.ai",
@@ -28,7 +28,7 @@ use super::{QuantityMap, schema};
     printcolumn = r#"{"name": "Quota", "type": "string", "jsonPath": ".status.summary.quota", "description": "The quota of GPUs"}"#,
     printcolumn = r#"{"name": "Limit", "type": "string", "jsonPath": ".status.summary.limit", "description": "The limit of GPUs"}"#,
     printcolumn = r#"{"name": "Waiting", "type": "integer", "jsonPath": ".status.summary.waiting", "description": "Pod groups with pods that wait"}"#,
-    printcolumn = r#"{"name": "Held", "type": "string", "jsonPath": ".metadata.annotations.unikai\\.dev/hold", "description": "Why nothing is started in it and below it, or true"}"#,
+    printcolumn = r#"{"name": "Held", "type": "string", "jsonPath": ".metadata.annotations.unikai\\.dev/hold", "description": "Why the queue and those below it are held, or true"}"#,
     printcolumn = r#"{"name": "Priority", "type": "string", "jsonPath": ".spec.priority"}"#,
     printcolumn = r#"{"name": "Parent", "type": "string", "jsonPath": ".spec.parentQueue"}"#,
     printcolumn = r#"{"name": "Children", "type": "string", "jsonPath": ".status.childQueues"}"#,
@@ -104,19 +104,19 @@ pub struct QueueResource {
     /// The weight by which surplus is divided among queues; 0 gets none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_quota_weight: Option<f64>,
-    /// The hard cap. 0 or absent: nothing may run that requests the resource; -1: no cap.
+    /// The limit. 0 or absent: no workload that requests the resource may run; -1: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<f64>,
 }
 
-/// What the queue holds now.
+/// What the workloads of the queue request and hold now.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueStatus {
-    /// Aspects of the queue's state.
+    /// Conditions of the queue.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<QueueCondition>,
-    /// The queues whose parent this queue is.
+    /// The children of this queue.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub child_queues: Vec<String>,
     /// What the workloads of this queue and of the queues below it hold.
@@ -127,7 +127,7 @@ pub struct QueueStatus {
     )]
     #[schemars(schema_with = "schema::quantity_map")]
     pub allocated: QuantityMap,
-    /// The part of it held by non-preemptible workloads.
+    /// The part of `allocated` that non-preemptible workloads hold.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -135,7 +135,7 @@ pub struct QueueStatus {
     )]
     #[schemars(schema_with = "schema::quantity_map")]
     pub allocated_non_preemptible: QuantityMap,
-    /// What the workloads of this queue and of the queues below it ask for.
+    /// What the workloads of this queue and of the queues below it request.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -148,20 +148,20 @@ pub struct QueueStatus {
     pub summary: Option<QueueSummary>,
 }
 
-/// The queue in a line: its GPUs, as numbers of GPUs or `unlimited`, and how much waits.
+/// The columns of `kubectl get queues`: amounts of GPUs, as numbers or `unlimited`, and how many pod groups wait.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueSummary {
-    /// What the queue and those below it hold, of the quota; of the fair share where there is no quota.
+    /// GPUs that the queue and those below it hold, of the quota; of the fair share where there is no quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<String>,
-    /// What the queue may hold now. Written some seconds after it changed, or with the next change of the status.
+    /// The fair share of GPUs. Written some seconds after it changed, or with the next change of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair_share: Option<String>,
-    /// What the queue is guaranteed now, by its schedule if it has one.
+    /// The quota of GPUs that is in force now, by the queue's schedule if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<String>,
-    /// The most that the queue may hold now, by its schedule if it has one.
+    /// The limit of GPUs that is in force now, by the queue's schedule if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// Pod groups of the queue and those below it with pods that wait.
@@ -169,15 +169,15 @@ pub struct QueueSummary {
     pub waiting: Option<i32>,
 }
 
-/// One aspect of a queue's state.
+/// A condition of a queue.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueCondition {
-    /// Which aspect, e.g. `Orphan`.
+    /// The type of the condition, e.g. `Orphan`.
     pub r#type: String,
-    /// Whether it holds: True, False or Unknown.
+    /// The status of the condition: True, False or Unknown.
     pub status: String,
-    /// When it was last looked at.
+    /// When the condition was last updated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub last_probe_time: Option<Time>,
@@ -185,10 +185,10 @@ pub struct QueueCondition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub last_transition_time: Option<Time>,
-    /// A single word for machines on why it does or does not.
+    /// The reason for the status, as one word in CamelCase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The same for people.
+    /// The reason for the status, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

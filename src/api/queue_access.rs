@@ -1,8 +1,8 @@
 //! Which namespaces may use a queue: those that its annotation and the annotations of all its ancestors allow. A queue without the annotation allows all.
-//! And whether the queue or an ancestor is held, so that nobody may start anything in it.
+//! Also whether the queue or an ancestor is held, so that no pending pods in it are placed.
 //!
 //! ```yaml
-//! # Pods of namespace team-a and of those whose names begin with research-; only what the parent lets through, if it has the annotation as well.
+//! # Pods of namespace team-a and of those whose names begin with research-; limited to those that the parent allows, if it has the annotation, too.
 //! metadata: {name: gold, annotations: {unikai.dev/allowed-namespaces: "team-a, research-*"}}
 //! ```
 
@@ -49,7 +49,7 @@ impl Allowed {
     }
 }
 
-/// Whether a text is of a pattern with `*`. What follows a `*` is first tried as early as can be; only the last `*` need ever be tried again.
+/// Whether a text matches a pattern with `*`. The text after a `*` is matched at the first possible position; only the last `*` needs backtracking.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t, mut retry) = (0, 0, None);
     while t < text.len() {
@@ -97,7 +97,7 @@ impl QueueAccess {
         self.put_entry(name, Entry { parent, allowed, hold });
     }
 
-    /// The same from the object.
+    /// Adds or changes a queue, read from the object.
     pub fn put_queue(&mut self, queue: &Queue) {
         let parent = queue.spec.parent_queue.as_deref();
         let entry = Entry {
@@ -115,7 +115,7 @@ impl QueueAccess {
         self.discount(before);
     }
 
-    /// A queue is gone.
+    /// Removes a deleted queue.
     pub fn remove(&mut self, name: &str) {
         let before = self.queues.remove(name);
         self.discount(before);
@@ -179,7 +179,7 @@ impl QueueAccess {
         self.path(name).find_map(|(at, entry)| Some((at, entry.hold.as_ref()?)))
     }
 
-    /// Whether a queue, as it is and as it is to be, keeps nobody out: it and all its ancestors are open to all namespaces and not held.
+    /// Whether a queue is open to all namespaces and not held, with all its ancestors, both as it is known and as `object` would make it.
     #[must_use]
     pub fn is_free(&self, name: &str, object: Option<&Queue>) -> bool {
         let free = |name: &str| self.is_open(name) && self.held_by(name).is_none();
@@ -197,7 +197,7 @@ impl QueueAccess {
     }
 }
 
-/// The hold on a queue itself.
+/// The hold that the queue's own annotation states.
 #[must_use]
 pub fn hold_of(queue: &Queue) -> Option<Hold> {
     let annotations = queue.metadata.annotations.as_ref()?;

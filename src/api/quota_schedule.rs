@@ -1,4 +1,4 @@
-//! Quota schedules: what a queue may have by time of day and day of the week, in an annotation of the queue.
+//! Quota schedules: quotas and limits of a queue by time of day and day of the week, in an annotation of the queue.
 //!
 //! ```yaml
 //! metadata:
@@ -23,19 +23,19 @@ use super::limits;
 use super::names::annotation;
 use super::queue::{QueueResource, QueueResources};
 
-/// What a queue may have, and when.
+/// A queue's schedule: its entries and when each is in force.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuotaSchedule {
-    /// When each entry holds.
+    /// When each entry is in force.
     pub calendar: Calendar,
     /// The entries.
     pub entries: Vec<Entry>,
 }
 
-/// What a queue may have at some time.
+/// The quotas and limits of an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// What it is called.
+    /// The entry's name.
     pub name: String,
     resources: QueueResources,
 }
@@ -114,7 +114,7 @@ impl QuotaSchedule {
         Ok(Self { calendar, entries })
     }
 
-    /// The entry that is in force, and until when that is so.
+    /// The entry that is in force, and the time until which it is.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> (Option<&Entry>, Option<Timestamp>) {
         let InForce { period, until } = self.calendar.at(now);
@@ -123,7 +123,7 @@ impl QuotaSchedule {
 }
 
 impl Entry {
-    /// What the queue may have while this entry is in force.
+    /// The queue's resources while this entry is in force.
     #[must_use]
     pub fn over(&self, own: QueueResources) -> QueueResources {
         let over = |own: Option<QueueResource>, given: Option<QueueResource>| {

@@ -1,4 +1,4 @@
-//! The pieces of OpenAPI schema that Rust's types cannot tell: quantities, times, patterns, and Kubernetes' own types.
+//! Parts of the OpenAPI schema that cannot be derived from Rust's types: quantities, times, patterns, and Kubernetes' own types.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ const LABEL_NAME_PATTERN: &str =
 /// The text of a Go duration.
 const GO_DURATION_PATTERN: &str = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 
-/// The format of integers that the API calls int64. Those that schemars calls so lose it, since the API does not name a
+/// The format of integers that the API calls int64. Those to which schemars gives this format lose it, since the API does not name a
 /// format for them.
 pub const INT64: &str = "api-int64";
 
@@ -67,12 +67,12 @@ pub fn label_name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "minLength": 1, "maxLength": 316, "pattern": LABEL_NAME_PATTERN})
 }
 
-/// An object that the API server stores as it comes.
+/// An object that the API server stores unchanged.
 pub fn opaque(_: &mut SchemaGenerator) -> Schema {
     opaque_value().try_into().expect("an object is a schema")
 }
 
-/// A list of objects that the API server stores as they come.
+/// A list of objects that the API server stores unchanged.
 pub fn opaque_list(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "array", "items": opaque_value()})
 }
@@ -166,7 +166,7 @@ fn allocated_device() -> Value {
     })
 }
 
-/// What the exact form of a request and each of its alternatives have in common.
+/// The fields that an exact request and each of its alternatives have in common.
 fn device_subrequest() -> Value {
     let selector = json!({
         "type": "object",

@@ -16,7 +16,7 @@ use super::duration::{self, DurationError};
 use super::lenient::{absent_as_default, null_as_default};
 use super::schema;
 
-/// How the shard schedules.
+/// The shard's node pool and its settings for scheduling.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "kai.scheduler",
@@ -42,7 +42,7 @@ pub struct SchedulingShardSpec {
     /// Minimum runtimes of workloads whose queues set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_runtime: Option<MinRuntime>,
-    /// How many workloads per queue an action looks at; unlimited for actions that are absent.
+    /// How many workloads per queue an action considers; unlimited for actions that are absent.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -76,11 +76,11 @@ pub struct SchedulingShardSpec {
     /// Time limits for the search of victims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scenario_search_budgets: Option<ScenarioSearchBudgets>,
-    /// Memory tuning of another implementation. Accepted and not used.
+    /// Memory setting of the Go runtime. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::ratio")]
     pub go_mem_limit_ratio: Option<f64>,
-    /// Memory tuning of another implementation. Accepted and not used.
+    /// Memory setting of the Go runtime. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::quantity")]
     pub go_mem_limit: Option<Quantity>,
@@ -95,7 +95,7 @@ pub struct PlacementStrategy {
     /// For pods with GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
-    /// For pods without.
+    /// For pods without GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
 }
@@ -104,10 +104,10 @@ pub struct PlacementStrategy {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MinRuntime {
-    /// Before workloads of the same queue may preempt.
+    /// How long a workload runs before workloads of the same queue may preempt it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preempt_min_runtime: Option<String>,
-    /// Before other queues may reclaim.
+    /// How long a workload runs before other queues may reclaim its resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_min_runtime: Option<String>,
 }
@@ -140,7 +140,7 @@ impl MinRuntime {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageDbConfig {
-    /// The kind of server: prometheus.
+    /// Where usage is counted: builtin or prometheus.
     pub client_type: String,
     /// The server's URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,12 +148,12 @@ pub struct UsageDbConfig {
     /// The environment variable that holds the URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_string_env_var: Option<String>,
-    /// How usage is summed up.
+    /// The window over which usage is summed up, and how it is queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage_params: Option<UsageParams>,
 }
 
-/// How usage is summed up.
+/// The window over which usage is summed up, and how it is queried.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageParams {
@@ -170,22 +170,22 @@ pub struct UsageParams {
     /// How the window moves: sliding, tumbling or cron.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_type: Option<String>,
-    /// For tumbling windows: when the first one began.
+    /// For tumbling windows: the start of the first window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub tumbling_window_start_time: Option<Time>,
-    /// For cron windows: when a window begins.
+    /// For cron windows: the cron expression for the start of a window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron_string: Option<String>,
-    /// How often usage is fetched, e.g. 1m.
+    /// The interval at which usage is fetched, e.g. 1m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::go_duration")]
     pub fetch_interval: Option<String>,
-    /// From which age on usage data cause a warning, e.g. 5m.
+    /// The age from which usage data cause a warning, e.g. 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::go_duration")]
     pub staleness_period: Option<String>,
-    /// How long start-up waits for the first data, e.g. 1m.
+    /// How long a new leader waits for the first usage data, e.g. 1m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::go_duration")]
     pub wait_timeout: Option<String>,
@@ -202,13 +202,13 @@ pub struct UsageParams {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginConfig {
-    /// Whether it is used.
+    /// Whether the plugin is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// Plugins of higher priority come first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// Its arguments; replace its defaults.
+    /// The arguments of the plugin; replace its default arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<BTreeMap<String, String>>,
 }
@@ -217,10 +217,10 @@ pub struct PluginConfig {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActionConfig {
-    /// Whether it is taken.
+    /// Whether the action runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Actions of higher priority come first.
+    /// Actions of higher priority run first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
 }
@@ -241,7 +241,7 @@ pub struct ScenarioSearchBudgets {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::go_duration")]
     pub max_job_search_duration: Option<String>,
-    /// Granted to each workload before other limits may stop it.
+    /// The search time that each pending workload gets before other limits may stop its search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::go_duration")]
     pub min_job_search_duration: Option<String>,
@@ -255,11 +255,11 @@ pub struct ScenarioSearchBudgets {
     pub max_generator_search_duration: BTreeMap<String, String>,
 }
 
-/// How the shard fares.
+/// The observed state of the shard.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulingShardStatus {
-    /// Aspects of the shard's state, e.g. Ready.
+    /// Conditions of the shard, e.g. Ready.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

@@ -1,4 +1,4 @@
-//! Topology (`kai.scheduler/v1alpha1`): how nodes are near to one another, as a list of node labels from coarse to fine.
+//! Topology (`kai.scheduler/v1alpha1`): domains of nodes at several levels, such as block and rack, as a list of node labels from coarse to fine.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -21,7 +21,7 @@ use super::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct TopologySpec {
-    /// From coarse to fine. Node labels are fixed at creation; aliases may change.
+    /// The levels, from coarse to fine. Node labels are immutable; aliases may change.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = schema::topology_rules()))]
     pub levels: Vec<TopologyLevel>,
@@ -31,7 +31,7 @@ pub struct TopologySpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologyLevel {
-    /// The label of nodes whose values name the domains.
+    /// The node label whose values are the names of the domains.
     #[schemars(schema_with = "schema::label_name")]
     pub node_label: String,
     /// A short name that workloads may use for the level.

@@ -1,6 +1,6 @@
 //! What the operator's HTTP API answers under `/api/v1/`: one type for each answer, from which its OpenAPI document is made.
 //!
-//! Fields are only ever added to a version. Times are RFC 3339. Absent: who may see what, and where the figures come from.
+//! Fields are only ever added to a version. Times are RFC 3339. Absent: access control, and the sources of the figures.
 
 mod evictions;
 mod explain;
@@ -25,10 +25,10 @@ pub use workloads::{
     WorkloadOrder, WorkloadState,
 };
 
-/// Amounts of what queues share: cores, bytes, GPUs.
+/// Amounts of the resources that queues share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Amounts {
-    /// GPUs; parts of shared ones count as parts.
+    /// GPUs; portions of shared GPUs are fractions.
     pub gpu: f64,
     /// Cores.
     pub cpu: f64,
@@ -36,7 +36,7 @@ pub struct Amounts {
     pub memory: f64,
 }
 
-/// Amounts of what queues share, where null is unlimited: cores, bytes, GPUs.
+/// Amounts of the resources that queues share; null is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bounds {
     /// GPUs.
@@ -48,7 +48,7 @@ pub struct Bounds {
 }
 
 impl Amounts {
-    /// Of milli-cores, bytes and millionths of GPUs.
+    /// From milli-cores, bytes and millionths of GPUs.
     #[must_use]
     pub fn of([cpu, memory, gpu]: [i64; 3]) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Amounts {
 }
 
 impl Bounds {
-    /// Of milli-cores, bytes and millionths of GPUs, where nothing is no bound.
+    /// From milli-cores, bytes and millionths of GPUs, where `None` is unlimited.
     #[must_use]
     pub fn of([cpu, memory, gpu]: [Option<i64>; 3]) -> Self {
         Self {
@@ -71,19 +71,19 @@ impl Bounds {
     }
 }
 
-/// When an answer was true, and how much of it this replica knows.
+/// The time of an answer's figures, and whether this replica schedules.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
     /// When the figures were read.
     #[schemars(schema_with = "schema::date_time")]
     pub as_of: Timestamp,
-    /// Whether this replica schedules. One that does not knows neither the verdicts of the last cycle in full nor past evictions.
+    /// Whether this replica schedules. A replica that does not has no past evictions, and not all verdicts of the last cycle.
     pub leads: bool,
-    /// Who schedules, by the holder's name in the Lease.
+    /// The replica that schedules, by the holder's name in the Lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
-    /// Namespaces that were left out since too many would have had to be asked about; 0 for those who may list in all.
+    /// How many namespaces were left out, because checking the caller's access to all of them would take too many requests; 0 for callers who may list in all.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub namespaces_left_out: usize,
 }
@@ -92,9 +92,9 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// Why there is no answer. The HTTP status says of what kind it is.
+/// An error. The HTTP status is its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// A sentence, with what would have to change.
+    /// The error as a sentence, with what would have to change.
     pub error: String,
 }

@@ -25,7 +25,7 @@ const REQUEST: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Connect as this kubeconfig file says [default: as the service account of the pod that this process runs in]
+    /// The kubeconfig file [default: the service account of the pod that this process runs in]
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -33,11 +33,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     context: Option<String>,
 
-    /// Where the operator runs
+    /// The operator's namespace
     #[arg(long, value_name = "NAMESPACE", default_value = object::NAMESPACE)]
     namespace: String,
 
-    /// How to print: for people, or as one JSON object
+    /// Output format: text, or one JSON object
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
 }
@@ -45,7 +45,7 @@ pub struct Args {
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// Sections, a mark for each line, and what to do.
+    /// Sections with a mark for each line, and remedies.
     Text,
     /// One JSON object.
     Json,

@@ -26,7 +26,7 @@ const ANSWER_MAX: usize = 256 << 20;
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Connection {
-    /// Where the operator serves HTTP, as http://127.0.0.1:8080 [default: through the API server of the kubeconfig]
+    /// URL of the operator's HTTP server, such as http://127.0.0.1:8080 [default: through the API server of the kubeconfig]
     #[arg(long, env = "UNIKAI_URL", value_name = "URL")]
     url: Option<String>,
 
@@ -40,7 +40,7 @@ pub struct Connection {
     #[command(flatten)]
     token: Token,
 
-    /// With a kubeconfig that has a client certificate and no token: have the API server make a token of this service account
+    /// If the kubeconfig has a client certificate and no token: request a token of this service account from the API server
     #[arg(long, env = "UNIKAI_SERVICE_ACCOUNT", value_name = "NAMESPACE/NAME")]
     service_account: Option<String>,
 }

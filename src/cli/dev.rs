@@ -36,11 +36,11 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER", conflicts_with = "kubeconfig")]
     kubeconfig_out: Option<PathBuf>,
 
-    /// Only the cluster: no operator, no CRDs
+    /// Run the cluster without operator and CRDs
     #[arg(long, conflicts_with = "kubeconfig")]
     no_operator: bool,
 
-    /// Give simulated nodes to the API server of this kubeconfig instead, until the end; no cluster and no operator of our own
+    /// Add simulated nodes to the API server of this kubeconfig instead, until the process ends; without embedded cluster and operator
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, requires = "kubeconfig")]
     controllers: bool,
 
-    /// Seconds between the Lease renewals of simulated nodes, for clusters that watch over them; 0: none
+    /// Seconds between the Lease renewals of simulated nodes, for clusters with a node lifecycle controller; 0: no renewals
     #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "kubeconfig")]
     heartbeat: u64,
 }
@@ -72,7 +72,7 @@ pub struct NodeArgs {
     #[arg(long, value_name = "N", default_value_t = 2)]
     gpu_nodes: u32,
 
-    /// GPUs of each node that has some
+    /// GPUs of each node with GPUs
     #[arg(long, value_name = "N", default_value_t = 8)]
     gpus_per_node: u32,
 

@@ -20,15 +20,15 @@ pub struct Args {
     #[command(flatten)]
     subject: Subject<Kind>,
 
-    /// What becomes of what runs
+    /// What to do with running pods
     #[arg(long, value_enum, default_value_t)]
     policy: Policy,
 
-    /// Why, for those whose workloads wait
+    /// The reason, which is shown for workloads that wait
     #[arg(long, value_name = "TEXT", default_value = "true", hide_default_value = true, value_parser = reason)]
     reason: String,
 
-    /// Let it start workloads again
+    /// Release the queue, so that it starts workloads again
     #[arg(long, conflicts_with_all = ["policy", "reason"])]
     undo: bool,
 
@@ -56,13 +56,13 @@ enum Kind {
     Queue,
 }
 
-/// What becomes of what runs.
+/// What to do with running pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Policy {
-    /// It runs on
+    /// Running pods stay
     #[default]
     Hold,
-    /// It is evicted
+    /// Running pods are evicted
     HoldAndEvict,
 }
 

@@ -23,11 +23,11 @@ const AT_ONCE: usize = 8;
 /// How pods are evicted.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Evictions {
-    /// Evict those too that have no controller, which makes no new ones
+    /// Also evict pods without a controller, which are not created again
     #[arg(long)]
     pub force: bool,
 
-    /// How long to wait for disruption budgets and for pods to end
+    /// How long to wait for disruption budgets and for pods to terminate
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = patience)]
     pub timeout: Duration,
 }

@@ -20,11 +20,11 @@ pub struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Group as KAI does also where more is possible
+    /// Group as KAI does: ignore annotations, versions and wrapper kinds that KAI does not support
     #[arg(long)]
     as_kai: bool,
 
-    /// How to print the groups: for people, or one line of JSON per file
+    /// Output format: text, or one line of JSON per file
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }

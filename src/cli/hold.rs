@@ -22,7 +22,7 @@ pub struct Args {
     #[command(flatten)]
     pub(super) groups: PodGroups,
 
-    /// Why, for those who see it wait
+    /// The reason, which is shown while the pod group waits
     #[arg(long, value_name = "TEXT", default_value = "true", hide_default_value = true, value_parser = reason)]
     reason: String,
 }
@@ -30,11 +30,11 @@ pub struct Args {
 /// Pod groups.
 #[derive(Debug, clap::Args)]
 pub struct PodGroups {
-    /// What kind of thing
+    /// The kind of the objects
     #[arg(value_enum)]
     kind: Kind,
 
-    /// Their names
+    /// The names of the objects
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
 

@@ -12,18 +12,18 @@ pub struct Args {
     #[command(flatten)]
     at: Where,
 
-    /// Only those in this queue and below it
+    /// Only workloads in this queue and those below it
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
 
-    /// Only those of which pods wait
+    /// Only workloads with pods that wait
     #[arg(long)]
     waiting: bool,
 
     #[command(flatten)]
     connection: Connection,
 
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

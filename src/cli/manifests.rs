@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 
-    /// Print what GPU sharing needs, too; as files it always is, in a folder of its own
+    /// Also print the manifests for GPU sharing; with --dir they are always written, into a folder of their own
     #[arg(long)]
     gpu_sharing: bool,
 

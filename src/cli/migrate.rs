@@ -37,17 +37,17 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Say what of KAI runs, what adopt would do, and which of its settings have no effect in unikai; changes nothing
+    /// Print which Deployments of KAI run, what adopt would do, and which settings have no effect in unikai; changes nothing
     Check(Common),
-    /// End KAI and have unikai begin
+    /// Stop KAI and start unikai
     Adopt(Steered),
-    /// End unikai and have KAI begin again, as it was
+    /// Stop unikai and start KAI again as it was
     Back(Steered),
 }
 
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// Connect as this kubeconfig file says [default: as the service account of the pod that this process runs in]
+    /// The kubeconfig file [default: the service account of the pod that this process runs in]
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -55,7 +55,7 @@ struct Common {
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     context: Option<String>,
 
-    /// Where KAI's processes and unikai's run
+    /// The namespace of KAI and unikai
     #[arg(long, value_name = "NAMESPACE", default_value = object::NAMESPACE)]
     namespace: String,
 }
@@ -65,11 +65,11 @@ struct Steered {
     #[command(flatten)]
     common: Common,
 
-    /// Say what would be done, and do nothing
+    /// Print the steps without executing them
     #[arg(long)]
     dry_run: bool,
 
-    /// How long to wait for processes to end or begin, in seconds
+    /// How long to wait for pods to start or terminate, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     timeout: u64,
 }

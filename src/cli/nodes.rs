@@ -20,7 +20,7 @@ pub struct Args {
     #[command(flatten)]
     connection: Connection,
 
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

@@ -28,19 +28,19 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = numa_exporter::kubelet::SOCKET)]
     podresources_socket: PathBuf,
 
-    /// Where the host's sysfs is
+    /// The path of the host's sysfs
     #[arg(long, value_name = "FOLDER", default_value = "/sys")]
     sysfs_root: PathBuf,
 
-    /// How often the kubelet is asked
+    /// The interval between queries of the kubelet
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     poll_interval: Duration,
 
-    /// How often what was written is compared with what is on the pods; 0 = never
+    /// The interval at which written annotations are compared with those of the pods; 0 = never
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = span)]
     drift_resync_interval: Duration,
 
-    /// Connect as this kubeconfig file says [default: as the service account of the pod that this process runs in]
+    /// The kubeconfig file [default: the service account of the pod that this process runs in]
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 

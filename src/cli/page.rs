@@ -29,7 +29,7 @@ use crate::operator::{page, shutdown};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The port of this machine to serve at [default: any that is free]
+    /// The local port to listen on [default: a free one]
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     port: u16,
 

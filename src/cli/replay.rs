@@ -24,19 +24,19 @@ const PART: usize = 20_000;
 /// Arguments of `unikai replay`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Snapshots as `unikai snapshot` fetches them, or as KAI's scheduler hands them out (`/get-snapshot`): zip files, or the JSON in them
+    /// Snapshots from `unikai snapshot` or from KAI's scheduler (`/get-snapshot`): zip files, or the JSON in them
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The instant to decide at, as 2026-01-31T12:00:00Z; else the one that the file names, else this moment
+    /// The time of the cycle, such as 2026-01-31T12:00:00Z [default: that of the snapshot, else now]
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
 
-    /// Also print, for each pod group that waits, what holds it up at each level: its queues, the nodes, the domains of a topology
+    /// Also print, for each pod group that waits, the reasons at each level: its queues, the nodes, the domains of a topology
     #[arg(long)]
     explain: bool,
 
-    /// How to print the decisions: for people, or one line of JSON per file
+    /// Output format: text, or one line of JSON per file
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }

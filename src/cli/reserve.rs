@@ -24,11 +24,11 @@ pub struct Args {
     #[arg(long, env = env::POD_NAME, value_name = "NAME")]
     pod_name: String,
 
-    /// Its namespace
+    /// The namespace of that pod
     #[arg(long, env = env::POD_NAMESPACE, value_name = "NAME")]
     pod_namespace: String,
 
-    /// The UUID of the GPU, where it is not to be looked for
+    /// The UUID of the GPU [default: the one that the container got]
     #[arg(long, env = "UNIKAI_RESERVE_DEVICE", value_name = "UUID")]
     device: Option<String>,
 }

@@ -26,16 +26,16 @@ const CONTEXT: PodContext = PodContext {
 /// Arguments of `unikai review`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Manifests (each object is taken as being created, and may rely on the others, of all files; pods that name none of the
-    /// queues among them draw a warning), or admission requests as the API server sends them (AdmissionReview)
+    /// Manifests (each object is reviewed as a creation, in a cluster with the other objects of all files; a pod whose queue is
+    /// not among them gets a warning), or admission requests as the API server sends them (AdmissionReview)
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Admit pods that ask for a part of a GPU
+    /// Admit pods that request a part of a GPU
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     gpu_sharing: bool,
 
-    /// How to print the answers: for people, or one line of JSON per request
+    /// Output format: text, or one line of JSON per request
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
 }
@@ -43,7 +43,7 @@ pub struct Args {
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// For people: what is denied, warned of and changed.
+    /// Text: denials, warnings and changes.
     Text,
     /// One line of JSON per request.
     Json,

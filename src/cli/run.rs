@@ -15,7 +15,7 @@ use crate::operator::shutdown;
 #[command(after_help = EXAMPLES)]
 #[group(skip)]
 pub struct Args {
-    /// Connect as this kubeconfig file says [default: as the service account of the pod that this process runs in]
+    /// The kubeconfig file [default: the service account of the pod that this process runs in]
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 

@@ -28,23 +28,23 @@ pub struct Args {
     #[arg(value_name = "SCENARIO")]
     scenario: Option<PathBuf>,
 
-    /// Nodes of the openb trace (`sn, cpu_milli, memory_mib, gpu, model`), beside those of the scenario
+    /// Nodes of the openb trace (`sn, cpu_milli, memory_mib, gpu, model`), in addition to those of the scenario
     #[arg(long, value_name = "CSV")]
     openb_nodes: Option<PathBuf>,
 
-    /// Pods of the openb trace, each a job
+    /// Pods of the openb trace; each is a job
     #[arg(long, value_name = "CSV")]
     openb_pods: Option<PathBuf>,
 
-    /// Jobs as accounting writes them: `sacct --parsable2`, or tables like those of Philly and Helios
+    /// Table of jobs: the output of `sacct --parsable2`, or tables like those of Philly and Helios
     #[arg(long, value_name = "CSV")]
     jobs: Option<PathBuf>,
 
-    /// Stop at this virtual time, such as 7d; else when nothing runs or comes any more
+    /// Stop at this virtual time, such as 7d [default: when all jobs have ended]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_extended)]
     until: Option<SignedDuration>,
 
-    /// How to print the report: for people, or JSON with all figures over time
+    /// Output format: text, or JSON with all figures over time
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 

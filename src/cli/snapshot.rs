@@ -35,11 +35,11 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE", default_value = "snapshot.zip")]
     out: PathBuf,
 
-    /// Where the operator serves HTTP
+    /// URL of the operator's HTTP server
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     url: String,
 
-    /// The SchedulingShard that it is about [default: the default one]
+    /// The SchedulingShard [default: that of the default node pool]
     #[arg(long, value_name = "NAME", value_parser = object_name)]
     shard: Option<String>,
 

@@ -12,11 +12,11 @@ use crate::api::views::{Node, NodeList, QueueList, Workload, WorkloadList};
 /// Arguments of `unikai top`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Seconds between two pictures
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
 
-    /// One picture, then end; so it is where output is no terminal
+    /// Print once and exit; the default if the output is not a terminal
     #[arg(long)]
     once: bool,
 

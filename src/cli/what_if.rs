@@ -20,18 +20,18 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     filename: PathBuf,
 
-    /// The namespace of what names none [default: that of the kubeconfig]
+    /// The namespace of objects without one [default: that of the kubeconfig]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
 
-    /// The SchedulingShard [default: the default one]
+    /// The SchedulingShard [default: that of the default node pool]
     #[arg(long, value_name = "NAME")]
     shard: Option<String>,
 
     #[command(flatten)]
     connection: Connection,
 
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

@@ -16,14 +16,14 @@ pub struct Args {
     #[command(flatten)]
     at: Where,
 
-    /// So many at most
+    /// Maximum number of evictions
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
 
     #[command(flatten)]
     connection: Connection,
 
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

@@ -65,21 +65,21 @@ const fn nothing(path: &'static str, why: &'static str) -> Field {
     }
 }
 
-const DEPLOYMENT: &str = "there is one Deployment, and its manifest says so";
+const DEPLOYMENT: &str = "unikai has one Deployment, which its manifest configures";
 const ADDRESSES: &str = "addresses are those of the flags --http-address and --webhook-address, and of the manifests";
-const ONE_CLIENT: &str = "there is one connection to the API server without a limit of its own";
-const IMAGE: &str = "such pods run a command of this product's own image, which the image of KAI that is named here has not: the flag --reservation-image";
-const NAMESPACES: &str = "rights, the policies that keep tenants from making such pods, and what such a pod is recognised by name the namespace and the service account of the manifests";
-const WEBHOOKS: &str = "the rights of the manifests are for these objects by their usual names; KAI's are, too, and it never updates others";
-const PROMETHEUS: &str = "no Prometheus is set up";
-const NO_CONCURRENCY: &str = "as many are handled at once as the API server takes";
-const GO: &str = "there is no such runtime here";
+const ONE_CLIENT: &str = "requests to the API server have no client-side rate limit";
+const IMAGE: &str = "these pods run a command of unikai's own image, which KAI's images do not have: see the flag --reservation-image";
+const NAMESPACES: &str = "RBAC rules, admission policies and the operator recognise these pods by the namespace and the service account of the manifests";
+const WEBHOOKS: &str = "the RBAC rules of the manifests name these objects by their default names, as KAI's do";
+const PROMETHEUS: &str = "unikai creates no Prometheus";
+const NO_CONCURRENCY: &str = "concurrency adapts to the latency of the API server";
+const GO: &str = "unikai has no Go runtime";
 
 /// The fields of Config.
 const CONFIG: &[Field] = &[
     nothing(
         "spec.namespace",
-        "the process serves from the namespace of the flag --namespace, where it runs",
+        "the namespace is that of the flag --namespace, in which the process runs",
     ),
     components(
         "spec.global.schedulerName",
@@ -103,20 +103,20 @@ const CONFIG: &[Field] = &[
         "spec.global.namespaceLabelSelector",
         "--namespace-label-selector",
         "none",
-        "Only pods of namespaces with all of these labels are grouped and looked at by the webhooks",
+        "Only pods of namespaces with all of these labels are grouped and reviewed by the webhooks",
     ),
     components(
         "spec.global.podLabelSelector",
         "--pod-label-selector",
         "none",
-        "Only pods with all of these labels are grouped and looked at by the webhooks",
+        "Only pods with all of these labels are grouped and reviewed by the webhooks",
     ),
     nothing("spec.global.replicaCount", DEPLOYMENT),
     components(
         "spec.global.openshift",
         "",
         "false",
-        "Reservation pods are made without a security context of their container, which OpenShift sets itself",
+        "The container of reservation pods is created without a security context, since OpenShift sets one",
     ),
     components(
         "spec.global.securityContext",
@@ -130,7 +130,7 @@ const CONFIG: &[Field] = &[
         "spec.global.priorityClassName",
         "",
         "none",
-        "The priority class of the NUMA exporter's pods. That of the operator's is said by its manifest",
+        "The priority class of the NUMA exporter's pods. The operator's own is in its manifest",
     ),
     scheduler(
         "spec.global.jsonLog",
@@ -157,7 +157,7 @@ const CONFIG: &[Field] = &[
         "spec.global.imagesPullSecret",
         "",
         "none",
-        "One more pull secret; the old form",
+        "One more pull secret (deprecated)",
     ),
     nothing("spec.*.service.image", DEPLOYMENT),
     nothing("spec.*.service.resources", DEPLOYMENT),
@@ -171,13 +171,13 @@ const CONFIG: &[Field] = &[
         "spec.podGrouper.service.enabled",
         "",
         "true",
-        "Whether pods are grouped. Pods without a pod group wait",
+        "Whether pods are grouped. Otherwise, pods without a pod group stay pending",
     ),
     components(
         "spec.podGrouper.args.gangScheduleKnative",
         "--knative-gangs",
         "true",
-        "Whether the pods of a Knative revision start together",
+        "Whether the pods of a Knative revision are a gang",
     ),
     components(
         "spec.podGrouper.args.genericKartaFallback",
@@ -189,13 +189,13 @@ const CONFIG: &[Field] = &[
         "spec.podGrouper.args.defaultPrioritiesConfigMapName",
         "--default-priorities-configmap",
         "none",
-        "The ConfigMap with priority classes by kind of workload",
+        "The ConfigMap with default priority classes by kind of workload",
     ),
     components(
         "spec.podGrouper.args.defaultPrioritiesConfigMapNamespace",
         "--default-priorities-configmap",
         "none",
-        "Its namespace",
+        "The namespace of that ConfigMap",
     ),
     nothing("spec.podGrouper.k8sClientConfig", ONE_CLIENT),
     nothing("spec.podGrouper.maxConcurrentReconciles", NO_CONCURRENCY),
@@ -203,7 +203,7 @@ const CONFIG: &[Field] = &[
         "spec.binder.service.enabled",
         "",
         "true",
-        "Whether pods are bound. If not, nothing is decided either",
+        "Whether pods are bound. If not, the scheduler makes no decisions either",
     ),
     components(
         "spec.binder.plugins.*.enabled",
@@ -226,7 +226,7 @@ const CONFIG: &[Field] = &[
         "spec.binder.resourceReservation.allocationTimeout",
         "--reservation-timeout",
         "40",
-        "Seconds that a reservation pod may take to report its GPU",
+        "How many seconds a bind waits until the reservation pod reports its GPU",
     ),
     nothing("spec.binder.resourceReservation.namespace", NAMESPACES),
     nothing("spec.binder.resourceReservation.serviceAccountName", NAMESPACES),
@@ -246,19 +246,19 @@ const CONFIG: &[Field] = &[
     components(
         "spec.binder.resourceReservation.reservationContainerSecurityContext",
         "",
-        "that of global",
-        "The security context of their container",
+        "`global.securityContext`",
+        "The security context of the container of reservation pods",
     ),
     components(
         "spec.binder.resourceReservation.podResources.requests",
         "",
-        "what the program needs",
+        "built in",
         "Requests of reservation pods; a GPU among them is left out",
     ),
     components(
         "spec.binder.resourceReservation.podResources.limits",
         "",
-        "what the program needs",
+        "built in",
         "Limits of reservation pods; a GPU among them is left out",
     ),
     nothing(
@@ -270,7 +270,7 @@ const CONFIG: &[Field] = &[
         "spec.binder.volumeBindingTimeoutSeconds",
         "--volume-binding-timeout",
         "120",
-        "Seconds that a bind may wait for volumes; the argument of `volumebinding` counts before it",
+        "How many seconds a bind may wait for volumes; the argument of `volumebinding` takes precedence",
     ),
     nothing("spec.binder.probePort", ADDRESSES),
     nothing("spec.binder.metricsPort", ADDRESSES),
@@ -278,7 +278,7 @@ const CONFIG: &[Field] = &[
         "spec.binder.cdiEnabled",
         "--cdi",
         "detected",
-        "Whether GPUs are named to containers as the container device interface does",
+        "Whether containers get GPUs by names of the Container Device Interface (CDI)",
     ),
     components(
         "spec.admission.service.enabled",
@@ -290,20 +290,20 @@ const CONFIG: &[Field] = &[
         "spec.admission.blockNvidiaVisibleDevices",
         "--block-nvidia-visible-devices",
         "false",
-        "Whether containers are kept from choosing GPUs by themselves",
+        "Whether NVIDIA_VISIBLE_DEVICES of containers is overridden, so that they cannot choose GPUs",
     ),
     nothing("spec.admission.webhook", ADDRESSES),
     components(
         "spec.admission.gpuSharing",
         "--gpu-sharing",
         "false",
-        "Whether pods may ask for a part of a GPU",
+        "Whether pods may request a part of a GPU",
     ),
     components(
         "spec.admission.queueLabelSelector",
         "",
         "false",
-        "Whether the webhooks look only at pods of namespaces that have the queue label",
+        "Whether the webhooks review only pods of namespaces that have the queue label",
     ),
     nothing("spec.admission.validatingWebhookConfigurationName", WEBHOOKS),
     nothing("spec.admission.mutatingWebhookConfigurationName", WEBHOOKS),
@@ -311,19 +311,19 @@ const CONFIG: &[Field] = &[
         "spec.admission.gpuFractionRuntimeClassName",
         "--gpu-fraction-runtime-class-name",
         "nvidia",
-        "The runtime class of pods that ask for a part of a GPU; empty: left alone",
+        "The runtime class that pods get which request a part of a GPU; empty: none is set",
     ),
     components(
         "spec.admission.gpuPodRuntimeClassName",
         "--gpu-fraction-runtime-class-name",
         "nvidia",
-        "The old name of `gpuFractionRuntimeClassName`, which counts before it",
+        "The old name of `gpuFractionRuntimeClassName`, which takes precedence over it",
     ),
     scheduler(
         "spec.scheduler.service.enabled",
         "",
         "true",
-        "Whether anything is decided, in all shards. Grouping, binds under way, webhooks and statuses go on",
+        "Whether pods are scheduled, in all shards. If not, grouping, binds in progress, webhooks and statuses continue",
     ),
     nothing("spec.scheduler.GOGC", GO),
     nothing("spec.scheduler.schedulerService", ADDRESSES),
@@ -344,19 +344,19 @@ const CONFIG: &[Field] = &[
         "spec.queueController.metricsNamespace",
         "--metrics-namespace",
         "kai",
-        "The prefix of the metrics that KAI has, too",
+        "The prefix of metrics that KAI also has",
     ),
     components(
         "spec.queueController.queueLabelToMetricLabel",
         "--queue-label-to-metric-label",
         "none",
-        "Labels of queues that are labels of their metrics",
+        "Labels of queues that become labels of their metrics",
     ),
     components(
         "spec.queueController.queueLabelToDefaultMetricValue",
         "--queue-label-to-default-metric-value",
         "none",
-        "What the metrics of queues without such a label show",
+        "The values of these labels for queues without them",
     ),
     components(
         "spec.podGroupController.service.enabled",
@@ -379,7 +379,7 @@ const CONFIG: &[Field] = &[
         "spec.nodeScaleAdjuster.service.enabled",
         "--cluster-autoscaling",
         "false",
-        "Whether scaling pods show cluster autoscalers that GPUs to be shared are missing",
+        "Whether scaling pods are created, by which a cluster autoscaler sees the demand for shared GPUs",
     ),
     nothing("spec.nodeScaleAdjuster.args.scalingPodImage", IMAGE),
     nothing("spec.nodeScaleAdjuster.args.nodeScaleNamespace", NAMESPACES),
@@ -388,7 +388,7 @@ const CONFIG: &[Field] = &[
         "spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio",
         "--gpu-memory-to-fraction-ratio",
         "0.1",
-        "The part of a GPU that a pod with a GPU memory request counts for when GPUs are missing",
+        "The fraction of a GPU that is assumed for a pod that requests GPU memory",
     ),
     components(
         "spec.numaPlacementExporter.service.enabled",
@@ -401,7 +401,7 @@ const CONFIG: &[Field] = &[
         "spec.numaPlacementExporter.service.resources",
         "",
         "50m, 64Mi; at most 200m, 128Mi",
-        "What its container requests, and its limits. Where any is given, the defaults are gone",
+        "Requests and limits of the exporter's container. If any is set, no defaults are used",
     ),
     nothing(
         "spec.numaPlacementExporter.service.resources.claims",
@@ -411,65 +411,65 @@ const CONFIG: &[Field] = &[
         "spec.numaPlacementExporter.service.affinity",
         "",
         "none",
-        "The affinity of its pods",
+        "The affinity of the exporter's pods",
     ),
     nothing(
         "spec.numaPlacementExporter.service.podDisruptionBudget",
-        "pods of a DaemonSet are not evicted for others",
+        "pods of a DaemonSet are not evicted by drains",
     ),
     components(
         "spec.numaPlacementExporter.nodeSelector",
         "",
         "`feature.node.kubernetes.io/memory-numa: \"true\"`",
-        "The nodes that it runs on",
+        "The nodes that the exporter runs on",
     ),
     components(
         "spec.numaPlacementExporter.tolerations",
         "",
         "none",
-        "Tolerations of its pods, beside those of `global.daemonsetsTolerations`",
+        "Tolerations of the exporter's pods, in addition to `global.daemonsetsTolerations`",
     ),
     components(
         "spec.numaPlacementExporter.pollInterval",
         "",
         "1s",
-        "How often it asks the kubelet",
+        "The interval between queries of the kubelet",
     ),
     components(
         "spec.numaPlacementExporter.driftResyncInterval",
         "",
         "60s",
-        "How often it compares what it wrote with what is on the pods; 0: never",
+        "The interval at which written annotations are compared with those of the pods; 0: never",
     ),
     components(
         "spec.numaPlacementExporter.podResourcesHostPath",
         "",
         "`/var/lib/kubelet/pod-resources`",
-        "The folder of the kubelet's socket on nodes",
+        "The directory of the kubelet's socket on nodes",
     ),
     components(
         "spec.numaPlacementExporter.podResourcesSocket",
         "",
-        "`kubelet.sock` in that folder",
-        "The socket, which must be in that folder",
+        "`kubelet.sock` in that directory",
+        "The path of the kubelet's socket, which must be in that directory",
     ),
     components(
         "spec.numaPlacementExporter.sysfsHostPath",
         "",
         "`/sys`",
-        "Where the nodes' sysfs is",
+        "The path of sysfs on nodes",
     ),
     components(
         "spec.prometheus.externalPrometheusUrl",
         "",
         "none",
-        "The Prometheus server of shards that ask one and name none",
+        "The Prometheus server for shards that use Prometheus and name no server",
     ),
     components(
         "spec.prometheus.enabled",
         "",
         "false",
-        "Where no such URL is given: whether that server is the one of KAI, `usage-prometheus` in our namespace",
+        "If that URL is absent: whether the server is KAI's, `usage-prometheus` in the operator's namespace",
     ),
     nothing("spec.prometheus.instanceName", PROMETHEUS),
     nothing("spec.prometheus.retentionPeriod", PROMETHEUS),
@@ -482,19 +482,19 @@ const CONFIG: &[Field] = &[
         "spec.prometheus.externalPrometheusHealthProbe.interval",
         "",
         "30",
-        "Seconds between two checks whether the server of `externalPrometheusUrl` answers, which the condition `PrometheusConnected` reports",
+        "Seconds between two health checks of the server of `externalPrometheusUrl`, which the condition `PrometheusConnected` reports",
     ),
     scheduler(
         "spec.prometheus.externalPrometheusHealthProbe.timeout",
         "",
         "10",
-        "Seconds that an answer may take",
+        "The timeout of a check, in seconds",
     ),
     scheduler(
         "spec.prometheus.externalPrometheusHealthProbe.maxRetries",
         "",
         "5",
-        "How often it is asked again before it counts as not answering; the n-th time after n seconds",
+        "How often a failed check is repeated before the condition is False; the n-th time after n seconds",
     ),
     nothing("spec.prometheus.accountingLabelKey", PROMETHEUS),
     nothing("spec.prometheus.accountingLabelValue", PROMETHEUS),
@@ -506,7 +506,7 @@ const SHARD: &[Field] = &[
         "spec.partitionLabelValue",
         "--node-pool",
         "none",
-        "The node pool that the shard schedules; empty: what has no such label. With the flag, this process schedules that one only",
+        "The node pool that the shard schedules; empty: nodes without a node-pool label. With the flag, the process schedules only this pool",
     ),
     scheduler(
         "spec.placementStrategy.gpu",
@@ -518,42 +518,42 @@ const SHARD: &[Field] = &[
         "spec.placementStrategy.cpu",
         "",
         "binpack",
-        "`binpack` or `spread`, for pods without",
+        "`binpack` or `spread`, for pods without GPUs",
     ),
     scheduler(
         "spec.kValue",
         "",
         "1",
-        "How strongly past usage lowers the share of a queue",
+        "How strongly past usage lowers the fair share of a queue",
     ),
     scheduler(
         "spec.minRuntime.preemptMinRuntime",
         "",
         "0s",
-        "How long workloads may run before their own queue preempts them",
+        "How long workloads run before workloads of their own queue may preempt them",
     ),
     scheduler(
         "spec.minRuntime.reclaimMinRuntime",
         "",
         "0s",
-        "How long workloads may run before other queues reclaim from them",
+        "How long workloads run before other queues may reclaim their resources",
     ),
     scheduler(
         "spec.queueDepthPerAction",
         "",
         "all",
-        "How many pending workloads of each queue an action looks at; 0 or less: all",
+        "How many pending workloads of each queue an action considers; 0 or less: all",
     ),
     scheduler(
         "spec.usageDBConfig.clientType",
         "",
         "builtin",
-        "Who sums up what queues use over time: `builtin`, the operator itself, or `prometheus`, a server. See [fairness over time](fairness-over-time.md)",
+        "Where the usage of queues is counted: `builtin`, in the operator, or `prometheus`, by a server. See [fairness over time](fairness-over-time.md)",
     ),
     scheduler(
         "spec.usageDBConfig.connectionString",
         "",
-        "the one of Config",
+        "that of Config",
         "The URL of the Prometheus server",
     ),
     scheduler(
@@ -572,7 +572,7 @@ const SHARD: &[Field] = &[
         "spec.usageDBConfig.usageParams.windowType",
         "",
         "sliding",
-        "`sliding`: the time up to now; `tumbling`: since the last of equal steps; `cron`: since an expression last held",
+        "`sliding`: a window that ends now; `tumbling`: windows one after the other; `cron`: windows that begin when a cron expression matches",
     ),
     scheduler(
         "spec.usageDBConfig.usageParams.tumblingWindowStartTime",
@@ -590,25 +590,25 @@ const SHARD: &[Field] = &[
         "spec.usageDBConfig.usageParams.halfLifePeriod",
         "",
         "none",
-        "After so long, usage counts half",
+        "The time after which usage has half the weight",
     ),
     scheduler(
         "spec.usageDBConfig.usageParams.fetchInterval",
         "",
         "1m",
-        "How often the scheduler gets the usage of queues",
+        "The interval at which the scheduler gets the usage of queues",
     ),
     scheduler(
         "spec.usageDBConfig.usageParams.stalenessPeriod",
         "",
         "5m",
-        "After twice that time without an answer, usage counts as none; not less than the interval",
+        "After twice this time without an answer, usage counts as 0; at least the fetch interval",
     ),
     scheduler(
         "spec.usageDBConfig.usageParams.waitTimeout",
         "",
         "1m",
-        "So long a scheduler that begins to lead waits for the first figures",
+        "How long a new leader waits for the first usage data",
     ),
     scheduler(
         "spec.usageDBConfig.usageParams.extraParams",
@@ -636,7 +636,7 @@ const SHARD: &[Field] = &[
     ),
     nothing(
         "spec.scenarioSearchBudgets",
-        "the search for victims is bounded by its work, and never ends an action for others",
+        "the search for victims is limited by a number of steps, not by time",
     ),
     nothing("spec.goMemLimitRatio", GO),
     nothing("spec.goMemLimit", GO),
@@ -707,7 +707,7 @@ pub fn document() -> String {
         );
         let used = rows(kind).iter().filter_map(|row| match row.effect {
             Effect::Scheduler => Some((row, "at once")),
-            Effect::Components => Some((row, "components start again")),
+            Effect::Components => Some((row, "components are restarted")),
             Effect::Nothing(_) => None,
         });
         for (row, follows) in used {
@@ -767,7 +767,7 @@ A bad shard changes nothing for Config, and a bad Config nothing for shards. `Fi
 here, with the reason; they do no harm.
 ";
 
-const CONFIG_IS: &str = "Only the object named `kai-config` counts.";
+const CONFIG_IS: &str = "Only the object named `kai-config` has an effect.";
 
 const SHARD_IS: &str = "\
 Each shard schedules one node pool: the nodes, queues and pod groups with the label `kai.scheduler/node-pool` of that value, or those without the
@@ -779,7 +779,7 @@ one pool only. Of several shards of one pool the oldest counts, and the others a
 A pod gets the label of its pool before it is bound. Pods, pod groups and nodes of a pool without a shard are told so by the event
 `NoShardForNodePool`, pods by their condition, too, and `/state` counts such nodes by pool. A shard that is added or removed, or moved to another pool, has the components start again.
 
-Where the cluster has not had a shard, what Config and flags say holds for the default pool. Where all shards are deleted, nothing is scheduled.";
+While no shard has been created, Config and flags apply to the default pool. If all shards are deleted, nothing is scheduled.";
 
 const BELOW: &str = "
 Plugins and actions are those of KAI, with KAI's arguments. These have no counterpart there: `devicelocality`, `podtopologyspread`,

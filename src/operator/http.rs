@@ -44,7 +44,7 @@ const DRAIN: Duration = Duration::from_millis(200);
 #[command(next_help_heading = "Addresses")]
 #[group(skip)]
 pub struct Args {
-    /// Where to serve /healthz, /readyz, /metrics and /state over plain HTTP
+    /// Address of the HTTP server with /healthz, /readyz, /metrics and /state
     #[arg(
         long,
         env = "UNIKAI_HTTP_ADDRESS",
@@ -53,7 +53,7 @@ pub struct Args {
     )]
     pub http_address: SocketAddr,
 
-    /// Serve /metrics, as /state, only to those whom a ClusterRole lets read it
+    /// Serve /metrics, like /state, only to users with the right to read it
     #[arg(long, env = "UNIKAI_PROTECT_METRICS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub protect_metrics: bool,
 }

@@ -45,19 +45,19 @@ pub struct Args {
     #[arg(long, env = "UNIKAI_NAMESPACE", value_name = "NAMESPACE", default_value = crate::api::names::object::NAMESPACE)]
     pub namespace: String,
 
-    /// Name of the Lease; processes that share it share the work
+    /// Name of the Lease; replicas of one operator use the same Lease
     #[arg(long, env = "UNIKAI_LEASE_NAME", value_name = "NAME", default_value = crate::api::names::object::LEASE)]
     pub lease_name: String,
 
-    /// How long a standby waits after the last sign of life of a leader that did not say goodbye, in seconds
+    /// Lease duration, in seconds: how long a standby waits after the last renewal before it takes a Lease that was not released
     #[arg(long, env = "UNIKAI_LEASE_DURATION", value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     pub lease_duration: Duration,
 
-    /// How long a leader that cannot renew goes on, in seconds; less than the duration
+    /// Renewal deadline, in seconds: how long a leader that cannot renew its Lease keeps leading; less than the duration
     #[arg(long, env = "UNIKAI_LEASE_RENEW_DEADLINE", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lease_renew_deadline: Duration,
 
-    /// How long between two renewals, in seconds; less than the deadline
+    /// Time between two renewals, in seconds; less than the deadline
     #[arg(long, env = "UNIKAI_LEASE_RETRY_PERIOD", value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub lease_retry_period: Duration,
 

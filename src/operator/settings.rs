@@ -39,7 +39,7 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_QUEUE_LABEL_KEY", value_name = "LABEL", default_value = label::QUEUE)]
     pub queue_label_key: String,
 
-    /// Label of nodes and queues that names their node pool; empty: there are no pools
+    /// Label of nodes and queues that names their node pool; empty: no node pools
     #[arg(long, env = "UNIKAI_NODE_POOL_LABEL_KEY", value_name = "LABEL", default_value = label::NODE_POOL)]
     pub node_pool_label_key: String,
 
@@ -47,7 +47,7 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_NODE_POOL", value_name = "NAME")]
     pub node_pool: Option<String>,
 
-    /// Queue of workloads that name none
+    /// Queue of workloads that name no queue
     #[arg(long, env = "UNIKAI_DEFAULT_QUEUE", value_name = "QUEUE", default_value = object::DEFAULT_QUEUE)]
     pub default_queue: String,
 
@@ -55,12 +55,12 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_CREATE_DEFAULT_QUEUES", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub create_default_queues: bool,
 
-    /// What PodDisruptionBudgets mean for evictions: `prefer` takes victims within budgets first, and beyond them only where reclaim
-    /// or preempt finds no others; `respect` never goes beyond one; `ignore` does not look at them, as KAI
+    /// How evictions treat PodDisruptionBudgets: `prefer` evicts beyond a budget only if reclaim or preempt finds no victims within
+    /// budgets; `respect` never evicts beyond a budget; `ignore` ignores budgets, as KAI does
     #[arg(long, env = "UNIKAI_DISRUPTION_BUDGETS", value_name = "MODE", default_value = "prefer", value_parser = disruption_budgets)]
     pub disruption_budgets: DisruptionBudgets,
 
-    /// How long a pod's bind may wait until its volumes are there
+    /// How long the bind of a pod may wait for its volumes
     #[arg(long, env = "UNIKAI_VOLUME_BINDING_TIMEOUT", value_name = "SECONDS", default_value = "120", value_parser = lease::seconds)]
     pub volume_binding_timeout: Duration,
 
@@ -68,19 +68,19 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_SELF_CHECK_INTERVAL", value_name = "SECONDS", default_value = "600", value_parser = lease::seconds)]
     pub self_check_interval: Duration,
 
-    /// Foresee how kubelets align pods to NUMA zones, from the NodeResourceTopology objects: KAI's plugin `numa`
+    /// Predict how kubelets align pods to NUMA zones, from NodeResourceTopology objects: KAI's plugin `numa`
     #[arg(long, env = "UNIKAI_NUMA", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub numa: bool,
 
-    /// Resources that zones report and kubelets do not align, such as memory where the memory manager is off
+    /// Resources that zones report but kubelets do not align, such as memory where the memory manager is off
     #[arg(long, env = "UNIKAI_NUMA_IGNORE", value_name = "RESOURCE", value_delimiter = ',')]
     pub numa_ignore: Vec<String>,
 
-    /// Let pods wait for the ConfigMaps that they cannot start without: KAI's check `ConfigMap`. Needs manifests/config-maps/
+    /// Keep pods pending until the ConfigMaps that they require exist: KAI's check `ConfigMap`. Needs manifests/config-maps/
     #[arg(long, env = "UNIKAI_CONFIG_MAPS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub config_maps: bool,
 
-    /// Extended resources that are whole GPUs, beside nvidia.com/gpu and amd.com/gpu; queues count all of them together
+    /// Further extended resources that are whole GPUs, in addition to nvidia.com/gpu and amd.com/gpu; queues count their sum
     #[arg(
         long = "gpu-resource",
         env = "UNIKAI_GPU_RESOURCES",
@@ -89,12 +89,12 @@ pub struct SchedulingArgs {
     )]
     pub gpu_resources: Vec<String>,
 
-    /// What conditions and events say of workloads that wait and of evicted pods: `plain` names the cause in the first sentence, `kai` says it in
-    /// KAI's words
+    /// Wording of conditions and events about workloads that wait and evicted pods: `plain` names the cause in the first sentence, `kai` uses
+    /// KAI's messages
     #[arg(long, env = "UNIKAI_MESSAGES", value_name = "WORDS", default_value = "plain", value_parser = words)]
     pub messages: Wording,
 
-    /// In conditions and events, list every node with what it lacks, instead of counting nodes by reason
+    /// In conditions and events, list the reasons of every node, instead of counting nodes by reason
     #[arg(long, env = "UNIKAI_DETAILED_FIT_ERRORS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub detailed_fit_errors: bool,
 }
@@ -103,7 +103,7 @@ pub struct SchedulingArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Admission")]
 pub struct AdmissionArgs {
-    /// Where to serve the webhooks over HTTPS
+    /// Address of the webhooks' HTTPS server
     #[arg(
         long,
         env = "UNIKAI_WEBHOOK_ADDRESS",
@@ -112,7 +112,7 @@ pub struct AdmissionArgs {
     )]
     pub webhook_address: SocketAddr,
 
-    /// Where the API server reaches the webhooks, as in `https://192.0.2.7:9443`, when unikai runs outside of the cluster
+    /// URL at which the API server reaches the webhooks, such as `https://192.0.2.7:9443`, when unikai runs outside of the cluster
     /// [default: the Service `unikai` in our namespace]
     #[arg(long, env = "UNIKAI_WEBHOOK_URL", value_name = "URL")]
     pub webhook_url: Option<http_types::Uri>,
@@ -122,7 +122,7 @@ pub struct AdmissionArgs {
     #[arg(long, env = "UNIKAI_QUEUE_LABELS", value_name = "MODE", default_value = "enforce")]
     pub queue_labels: QueueLabels,
 
-    /// What becomes of requests that concern us while no webhook answers
+    /// What the API server does with requests that match a webhook while no webhook answers
     #[arg(
         long,
         env = "UNIKAI_WEBHOOK_FAILURE_POLICY",
@@ -131,16 +131,16 @@ pub struct AdmissionArgs {
     )]
     pub webhook_failure_policy: FailurePolicy,
 
-    /// Serve the webhooks only to clients with a certificate of an authority in this file (PEM, read at the start): the API server,
-    /// where it is told to show one
+    /// Serve the webhooks only to clients with a certificate of an authority in this file (PEM, read at the start); the API server needs
+    /// to be configured with such a certificate
     #[arg(long, env = "UNIKAI_WEBHOOK_CLIENT_CA", value_name = "FILE", value_parser = authorities)]
     pub webhook_client_ca: Option<String>,
 
-    /// Keep containers from choosing GPUs by themselves with NVIDIA_VISIBLE_DEVICES
+    /// Prevent containers from choosing GPUs with NVIDIA_VISIBLE_DEVICES
     #[arg(long, env = "UNIKAI_BLOCK_NVIDIA_VISIBLE_DEVICES", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub block_nvidia_visible_devices: bool,
 
-    /// Warn of queues that promise more than their parent has, and refuse queues whose parent does not exist
+    /// Warn of queues whose children have more quota than they, and refuse queues whose parent does not exist
     #[arg(long, env = "UNIKAI_VALIDATE_QUEUE_QUOTAS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub validate_queue_quotas: bool,
 

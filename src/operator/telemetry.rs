@@ -27,12 +27,12 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 #[command(next_help_heading = "Logging")]
 #[group(skip)]
 pub struct Args {
-    /// What to log: error, warn, info, debug, trace, or per module as in `info,unikai::engine=debug`
+    /// Log level: error, warn, info, debug, trace, or per module, such as `info,unikai::engine=debug`
     /// [default: info for `run`, warn for the others]
     #[arg(long, env = "UNIKAI_LOG", value_name = "FILTER", global = true)]
     log_level: Option<String>,
 
-    /// How to write log lines, which go to standard error
+    /// Format of log lines, which are written to standard error
     #[arg(
         long,
         env = "UNIKAI_LOG_FORMAT",
@@ -42,15 +42,15 @@ pub struct Args {
     )]
     log_format: Format,
 
-    /// Send traces to this OpenTelemetry collector, as in `http://collector:4318` (OTLP over HTTP, no TLS) [default: send none]
+    /// URL of the OpenTelemetry collector for traces, such as `http://collector:4318` (OTLP over HTTP, no TLS) [default: no traces]
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL", global = true)]
     otlp_endpoint: Option<String>,
 
-    /// The same as the whole URL, as in `http://collector:4318/v1/traces`
+    /// The full URL of the collector's endpoint for traces, such as `http://collector:4318/v1/traces`
     #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", value_name = "URL", global = true)]
     otlp_traces_endpoint: Option<String>,
 
-    /// How to send them
+    /// Protocol for traces
     #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL", value_name = "PROTOCOL", default_value = PROTOCOL, value_parser = [PROTOCOL], global = true, hide = true)]
     otlp_protocol: String,
 }

@@ -1,4 +1,4 @@
-//! Evictions of late.
+//! Recent evictions.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -10,45 +10,45 @@ use crate::api::schema;
 /// The last evictions that this replica decided in the namespaces that the caller may see, the latest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvictionList {
-    /// When this was true.
+    /// The time of the figures, and the replica that answered.
     pub meta: Meta,
-    /// Since when evictions are remembered: the begin of the process, or the oldest that there is room for.
+    /// Since when evictions are kept: the start of the process, or the oldest eviction within the limit.
     #[schemars(schema_with = "schema::date_time")]
     pub since: Timestamp,
     /// The evictions.
     pub evictions: Vec<Eviction>,
 }
 
-/// A pod that had to leave.
+/// A pod that was evicted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Eviction {
-    /// When it was decided.
+    /// When the eviction was decided.
     #[schemars(schema_with = "schema::date_time")]
     pub at: Timestamp,
     /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub pod: String,
-    /// Its pod group.
+    /// The pod's pod group.
     pub workload: String,
-    /// The queue of that, where it was known.
+    /// The pod group's queue, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// The node that it was on.
+    /// The node from which the pod was evicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The action that decided it: `reclaim`, `preempt`, `consolidation`, `stalegangeviction`.
+    /// The action that decided the eviction: `reclaim`, `preempt`, `consolidation`, `stalegangeviction`.
     pub action: String,
-    /// Whose place it made, as `namespace/name` of the pod group.
+    /// The pod group for which the pod was evicted, as `namespace/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted_for: Option<String>,
-    /// Why, in words.
+    /// The reason, as a sentence.
     pub message: String,
-    /// Disruption budgets of its namespace that did not allow it and were overruled.
+    /// PodDisruptionBudgets of the pod's namespace that did not allow the eviction and were overruled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overruled_budgets: Vec<String>,
-    /// The queue that lost it, and the one that won, where one took back what it may have.
+    /// For reclaim: the victim's queue and the reclaimer's queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sides: Vec<QueueSide>,
 }
@@ -57,14 +57,14 @@ pub struct Eviction {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueSide {
-    /// Its name in messages.
+    /// The queue's name in messages.
     pub queue: String,
-    /// What it held.
+    /// What the queue held.
     pub allocated: Amounts,
-    /// What it deserves.
+    /// The quota.
     pub quota: Bounds,
-    /// Its fair share.
+    /// The fair share.
     pub fair_share: Amounts,
-    /// Its priority.
+    /// The priority.
     pub priority: i64,
 }

@@ -1,20 +1,20 @@
-//! Why something is as it is.
+//! Explanations of pods, pod groups, queues and nodes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Meta, Verdict};
 
-/// What is explained.
+/// The object that is explained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
     /// `Pod`, `PodGroup`, `Queue` or `Node`.
     pub kind: String,
-    /// Its namespace, where it has one.
+    /// The namespace; absent for cluster-scoped objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
@@ -22,14 +22,14 @@ pub struct Subject {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// When this was true.
+    /// The time of the figures, and the replica that answered.
     pub meta: Meta,
-    /// What it is about.
+    /// The object that is explained.
     pub subject: Subject,
-    /// Cause and first sentence.
+    /// The cause, and its sentence.
     pub verdict: Verdict,
-    /// What that rests on, one sentence each.
+    /// The evidence, one sentence each.
     pub evidence: Vec<String>,
-    /// Commands that show more or help, with the names filled in.
+    /// Commands that show more or that help, with the names filled in.
     pub commands: Vec<String>,
 }

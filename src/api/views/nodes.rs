@@ -9,7 +9,7 @@ use super::Meta;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeList {
-    /// When this was true.
+    /// The time of the figures, and the replica that answered.
     pub meta: Meta,
     /// How many nodes there are in all.
     pub total: usize,
@@ -24,33 +24,33 @@ pub struct NodeList {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The SchedulingShard that it belongs to.
+    /// The SchedulingShard that the node belongs to.
     pub shard: String,
-    /// Whether its kubelet is well.
+    /// Whether the node is ready.
     pub ready: bool,
-    /// Whether it takes no new pods.
+    /// Whether the node is cordoned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
-    /// Its GPUs; absent if it has none.
+    /// The node's GPUs; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<NodeGpus>,
     /// Cores.
     pub cpu: NodeResource,
     /// Bytes.
     pub memory: NodeResource,
-    /// Pods on it, of all schedulers.
+    /// Pods on the node, of all schedulers.
     pub pods: usize,
 }
 
-/// The nodes that have GPUs, in order of name, with what a picture of them takes and no more.
+/// The nodes with GPUs, in order of name, with the fields that the GPU map needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GpuMap {
-    /// When this was true.
+    /// The time of the figures, and the replica that answered.
     pub meta: Meta,
-    /// How many nodes have no GPUs. They are left out.
+    /// How many nodes have no GPUs and are left out.
     pub without_gpus: usize,
     /// The nodes.
     pub nodes: Vec<NodeOnMap>,
@@ -60,16 +60,16 @@ pub struct GpuMap {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeOnMap {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Whether it takes pods.
+    /// Whether the node takes pods.
     #[serde(default, skip_serializing_if = "NodeState::is_ready")]
     pub state: NodeState,
-    /// How many GPUs it has.
+    /// How many GPUs the node has.
     pub total: f64,
-    /// How many no pod uses, not even a part of.
+    /// How many GPUs are free as a whole.
     pub free: f64,
-    /// How much is in use of each that pods share, 1 being all of it.
+    /// The part in use of each shared GPU, from 0 to 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<f64>,
 }
@@ -77,12 +77,12 @@ pub struct NodeOnMap {
 /// Whether a node takes pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NodeState {
-    /// It does.
+    /// The node takes pods.
     #[default]
     Ready,
-    /// Its kubelet is not well.
+    /// The node is not ready.
     NotReady,
-    /// It was told to take none.
+    /// The node is cordoned.
     Cordoned,
 }
 
@@ -92,12 +92,12 @@ impl NodeState {
     }
 }
 
-/// How much there is, and how much of it is free.
+/// An amount of a resource, and how much of it is free.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeResource {
-    /// What pods may use.
+    /// The allocatable amount.
     pub total: f64,
-    /// What none uses.
+    /// The free amount.
     pub free: f64,
 }
 
@@ -105,19 +105,19 @@ pub struct NodeResource {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeGpus {
-    /// How many there are.
+    /// How many GPUs the node has.
     pub total: f64,
-    /// How many no pod uses, not even a part of.
+    /// How many GPUs are free as a whole.
     pub free: f64,
-    /// How many will be free once pods that leave have left, and those that are meant for the node have come.
+    /// How many will be free as a whole after terminating pods have ended and pipelined pods are bound.
     pub free_later: f64,
-    /// MiB of each; absent if the node does not say.
+    /// MiB of memory per GPU; absent if the node has no label with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<i64>,
-    /// Those that pods share.
+    /// The shared GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<SharedGpu>,
-    /// Pods that use whole GPUs or MIG instances; of those namespaces alone that the caller may see.
+    /// Pods that use whole GPUs or MIG instances, of the namespaces that the caller may see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<GpuUser>,
     /// GPUs used by pods that the caller may not see.
@@ -125,18 +125,18 @@ pub struct NodeGpus {
     pub used_by_others: f64,
 }
 
-/// A GPU that pods share.
+/// A shared GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SharedGpu {
-    /// Its group.
+    /// The GPU group.
     pub group: String,
-    /// How much of it is in use, 1 being all of it.
+    /// The part that is in use, from 0 to 1.
     pub used: f64,
-    /// Who uses it; of those namespaces alone that the caller may see.
+    /// Pods that use the GPU, of the namespaces that the caller may see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<GpuUser>,
-    /// How much of it is used by pods that the caller may not see.
+    /// The part that is used by pods that the caller may not see.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub used_by_others: f64,
 }
@@ -147,17 +147,17 @@ pub struct SharedGpu {
 pub struct GpuUser {
     /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub pod: String,
-    /// Its pod group.
+    /// The pod's pod group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
-    /// The queue of that.
+    /// The pod group's queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// How many GPUs, or how much of a shared one.
+    /// How many GPUs the pod uses, or the portion of a shared GPU.
     pub gpus: f64,
-    /// Whether it is leaving.
+    /// Whether the pod is terminating.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
 }

@@ -10,9 +10,9 @@ use crate::api::schema;
 /// All queues.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueList {
-    /// When this was true.
+    /// The time of the figures, and the replica that answered.
     pub meta: Meta,
-    /// Each queue right after its parent or that one's other children, siblings by name.
+    /// The queues, each after its parent, children of the same parent by name.
     pub queues: Vec<Queue>,
 }
 
@@ -20,90 +20,90 @@ pub struct QueueList {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Queue {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it is called in messages, where that is not its name.
+    /// The display name, if it differs from the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
-    /// The queue above it.
+    /// The parent queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// How many queues are above it.
+    /// How many ancestors the queue has.
     pub depth: usize,
-    /// The SchedulingShard that it belongs to.
+    /// The SchedulingShard that the queue belongs to.
     pub shard: String,
-    /// What is wrong with it, so that nothing can run in it.
+    /// The error in the queue's definition for which nothing can run in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The queue, this one or one above it, that is held, so that nothing is started in this one.
+    /// The hold on this queue or an ancestor, by which no pending pods in this queue are placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// Among its siblings, higher goes first.
+    /// The priority: queues of higher priority are served before others with the same parent.
     pub priority: i64,
-    /// What it deserves.
+    /// The quota that is in force.
     pub quota: Bounds,
-    /// The most that it may hold.
+    /// The limit that is in force.
     pub limit: Bounds,
-    /// Its weight in sharing what is over.
+    /// The over-quota weight.
     pub weight: Amounts,
-    /// Its fair share at present.
+    /// The fair share of the last cycle.
     pub fair_share: Amounts,
-    /// What its pods hold, those too that are about to be bound.
+    /// What the queue's pods hold, pods that are being bound included.
     pub allocated: Amounts,
-    /// The part of that which belongs to non-preemptible workloads.
+    /// The part of `allocated` that non-preemptible workloads hold.
     pub non_preemptible: Amounts,
-    /// What its pods hold or wait for.
+    /// What the queue's pods hold or wait for.
     pub requested: Amounts,
-    /// What it used over time, as parts of the cluster; null where that is not summed up.
+    /// The usage over time, as a share of the cluster; null where usage is not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_over_time: Option<Amounts>,
-    /// Workloads of which some pod waits.
+    /// How many workloads have a pod that waits.
     pub waiting: usize,
-    /// Workloads of which some pod holds something.
+    /// How many workloads have a pod that holds resources.
     pub running: usize,
-    /// What of its quota schedule is in force.
+    /// The entry of the quota schedule that is in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<InForce>,
 }
 
-/// What of a queue's quota schedule is in force.
+/// The entry of a queue's quota schedule that is in force.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InForce {
-    /// The entry; absent while the queue goes by its spec.
+    /// The entry's name; absent while the queue's spec applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
-    /// Until when.
+    /// The time until which the entry is in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub until: Option<Timestamp>,
 }
 
-/// What a queue held of late, and what it was entitled to.
+/// The history of what a queue held, and of its fair share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueHistory {
-    /// When this was true.
+    /// The time of the figures, and the replica that answered.
     pub meta: Meta,
     /// The queue.
     pub queue: String,
-    /// Seconds from one sample to the next. Where there are more, this replica did not schedule the queue.
+    /// Seconds between samples. In longer gaps this replica did not schedule the queue.
     pub every_seconds: u64,
-    /// The oldest first. They are in the memory of the replica that schedules the queue.
+    /// The samples, oldest first. They are in the memory of the replica that schedules the queue.
     pub samples: Vec<QueueSample>,
 }
 
-/// A queue at some time.
+/// A sample of a queue's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueSample {
-    /// When.
+    /// The time of the sample.
     #[schemars(schema_with = "schema::date_time")]
     pub at: Timestamp,
-    /// Its fair share.
+    /// The fair share.
     pub fair_share: Amounts,
-    /// What its pods held.
+    /// What the queue's pods held.
     pub allocated: Amounts,
-    /// What its pods held or waited for.
+    /// What the queue's pods held or waited for.
     pub requested: Amounts,
 }

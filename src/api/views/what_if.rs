@@ -1,38 +1,38 @@
-//! What would happen to workloads that are not there yet.
+//! What would happen if given workloads were created.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Meta, Verdict};
 
-/// What is asked: pods that are not there, each of which names its pod group in the annotation `pod-group-name`.
+/// The request: pods that do not exist yet, each of which names its pod group in the annotation `pod-group-name`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WhatIfAsked {
     /// Pods, as manifests.
     pub pods: Vec<serde_json::Map<String, serde_json::Value>>,
-    /// Their pod groups, as manifests.
+    /// The pod groups of these pods, as manifests.
     #[serde(default)]
     pub pod_groups: Vec<serde_json::Map<String, serde_json::Value>>,
 }
 
-/// What the scheduler would do now if the pods in question were created. Nothing is written, and nothing is held for them.
+/// What the scheduler would decide now if the pods of the request were created. Nothing is written, and nothing is reserved for them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIf {
-    /// When this was true.
+    /// The time of the figures, and the replica that answered.
     pub meta: Meta,
-    /// Whether all pods in question would be bound, at once or after evictions.
+    /// Whether all pods of the request would be bound, at once or after evictions.
     pub runs: bool,
-    /// Pods in question that would be bound, and where.
+    /// Pods of the request that would be bound, with their nodes.
     pub binds: Vec<WouldBind>,
-    /// Pods that would be evicted for them; of those namespaces alone that the caller may see.
+    /// Pods that would be evicted for them, of the namespaces that the caller may see.
     pub evicts: Vec<WouldEvict>,
-    /// How many more would be evicted, which the caller may not see.
+    /// How many pods would be evicted in namespaces that the caller may not see.
     pub evicts_others: usize,
-    /// Workloads in question of which pods would wait, and why.
+    /// Workloads of the request with pods that would wait, with the reason.
     pub waits: Vec<WouldWait>,
-    /// What of the manifests could not be used.
+    /// Manifests or fields that were ignored, with the reason.
     pub notes: Vec<String>,
 }
 
@@ -40,14 +40,14 @@ pub struct WhatIf {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WouldBind {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub pod: String,
-    /// Its node; absent where the caller may not list nodes.
+    /// The node; absent where the caller may not list nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Only after pods that would be evicted have left.
+    /// Whether the pod would be bound only after evicted pods have terminated.
     pub after_evictions: bool,
 }
 
@@ -55,28 +55,28 @@ pub struct WouldBind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WouldEvict {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub pod: String,
-    /// Its pod group.
+    /// The pod's pod group.
     pub workload: String,
-    /// The action that would decide it.
+    /// The action that would decide the eviction.
     pub action: String,
-    /// Why, in words.
+    /// The reason, as a sentence.
     pub message: String,
 }
 
-/// A workload of which pods would wait.
+/// A workload with pods that would wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WouldWait {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
     /// The name of its PodGroup.
     pub workload: String,
-    /// Why.
+    /// The cause, and its sentence.
     pub verdict: Verdict,
-    /// What that rests on, one sentence each.
+    /// The evidence, one sentence each.
     pub evidence: Vec<String>,
 }

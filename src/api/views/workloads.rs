@@ -11,32 +11,32 @@ use crate::api::schema;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadList {
-    /// When this was true.
+    /// The time of the figures, and the replica that answered.
     pub meta: Meta,
-    /// How many fit the question in all.
+    /// How many workloads match the query in all.
     pub total: usize,
     /// The workloads.
     pub workloads: Vec<Workload>,
-    /// The value of `after` for those that follow; absent with the last.
+    /// The value of `after` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// How far a workload is.
+/// The state of a workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WorkloadState {
-    /// No pod of it has a node, and some wait for one.
+    /// No pod has a node, and some wait for one.
     #[default]
     Waiting,
-    /// Some of its pods have a node, others wait for one.
+    /// Some pods have a node, others wait for one.
     PartlyRunning,
-    /// All its pods have a node.
+    /// All pods have a node.
     Running,
-    /// Its pods leave, and none stays.
+    /// All pods are terminating.
     Leaving,
-    /// Its pods have ended.
+    /// All pods have ended.
     Finished,
-    /// It has no pods.
+    /// There are no pods.
     Empty,
 }
 
@@ -47,9 +47,9 @@ pub enum WorkloadOrder {
     /// By namespace and name.
     #[default]
     Name,
-    /// The first in the lines of their queues first, then those that are in none.
+    /// By position in the order of their queues, then those without a position.
     Line,
-    /// Those that wait for the longest time first.
+    /// By the time that they have waited, the longest first.
     Age,
 }
 
@@ -57,69 +57,69 @@ pub enum WorkloadOrder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Workload {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// The name of its PodGroup.
+    /// The name of the PodGroup.
     pub name: String,
-    /// The queue that it names.
+    /// The queue that the workload names.
     pub queue: String,
-    /// The SchedulingShard that it belongs to.
+    /// The SchedulingShard that the workload belongs to.
     pub shard: String,
-    /// Its priority.
+    /// The priority.
     pub priority: i64,
-    /// Whether it may be evicted for others.
+    /// Whether the workload is preemptible.
     pub preemptible: bool,
-    /// How far it is.
+    /// The state.
     pub state: WorkloadState,
-    /// Its pods.
+    /// The numbers of pods.
     pub pods: PodCounts,
-    /// What all its pods that can run ask for together.
+    /// The sum of the requests of all pods that have not ended.
     pub requested: Amounts,
-    /// When its PodGroup was created.
+    /// When the PodGroup was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub created: Option<Timestamp>,
-    /// When it last got its first nodes.
+    /// When pods of the workload last got nodes while none had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub started: Option<Timestamp>,
-    /// Why it waits.
+    /// Why the workload waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// Who lets nothing further of it start.
+    /// The hold by which no further pods of the workload are placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// Its place in the line of its queue, from 1 on, while it waits.
+    /// The position among the waiting workloads of its queue, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<usize>,
 }
 
-/// A hold: nothing is started until it is released. What runs stays.
+/// A hold: no pending pods are placed until it is released. Running pods stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Held {
-    /// The queue that is held, and with it all in it and below it; absent where the workload itself is.
+    /// The queue that is held, with all workloads in it and below it; absent if the workload itself is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Why, as whoever holds it says.
+    /// The reason that the annotation states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// The pods of a workload, by what they do.
+/// The numbers of a workload's pods, by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodCounts {
-    /// Pods that have to run together.
+    /// The minimum: pods that must run together.
     pub min: usize,
-    /// Pods that run, or could.
+    /// Pods that have not ended and are not terminating.
     pub wanted: usize,
-    /// Pods that have a node, those too that have not started on it.
+    /// Pods that have a node, whether they have started or not.
     pub running: usize,
     /// Pods that wait for a node.
     pub waiting: usize,
     /// Pods that wait for their scheduling gates.
     pub gated: usize,
-    /// Pods that leave.
+    /// Pods that are terminating.
     pub leaving: usize,
     /// Pods that have ended.
     pub ended: usize,
@@ -128,31 +128,31 @@ pub struct PodCounts {
 /// Why a workload or a pod waits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
-    /// The kind of the cause, in one word.
+    /// The cause, as one word.
     pub cause: String,
     /// The cause, in one sentence.
     pub sentence: String,
 }
 
-/// A workload with all that is known of it.
+/// A workload with its pods, evidence, queues and events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadDetails {
-    /// When this was true.
+    /// The time of the figures, and the replica that answered.
     pub meta: Meta,
     /// The workload.
     pub workload: Workload,
-    /// What the verdict rests on, one sentence each.
+    /// The evidence for the verdict, one sentence each.
     pub evidence: Vec<String>,
-    /// Its queue and those above it, from its own up.
+    /// The workload's queue and its ancestors, from the leaf up.
     pub queues: Vec<super::Queue>,
-    /// Its pods, by name.
+    /// The pods, by name.
     pub pods: Vec<Pod>,
-    /// What happened to it, as far as it is known, the oldest first.
+    /// The events of the workload that this replica has recorded, oldest first.
     pub timeline: Vec<Moment>,
 }
 
-/// What a pod does.
+/// The state of a pod.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PodState {
     /// Waits for a node.
@@ -160,7 +160,7 @@ pub enum PodState {
     Waiting,
     /// Waits for its scheduling gates.
     Gated,
-    /// Has a place as soon as others have left.
+    /// Is pipelined: it gets a node as soon as other pods have terminated.
     Planned,
     /// Is being bound.
     Binding,
@@ -168,13 +168,13 @@ pub enum PodState {
     Bound,
     /// Runs.
     Running,
-    /// Leaves.
+    /// Is terminating.
     Leaving,
-    /// Ended well.
+    /// Succeeded.
     Succeeded,
     /// Failed.
     Failed,
-    /// Not even the API server knows.
+    /// The API server does not know the state.
     Unknown,
 }
 
@@ -182,34 +182,34 @@ pub enum PodState {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pod {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it does.
+    /// The state.
     pub state: PodState,
-    /// Its part of the workload, where that has several.
+    /// The sub-group, if the workload has sub-groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_group: Option<String>,
-    /// Its node, or the one that it is meant for.
+    /// The node, or the one that the pod is pipelined for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What it asks for.
+    /// The request.
     pub requested: Amounts,
-    /// The groups of the shared GPUs that it uses.
+    /// The GPU groups of the shared GPUs that the pod uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_groups: Vec<String>,
-    /// Why it waits, as its condition PodScheduled says.
+    /// Why the pod waits, as in its condition PodScheduled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// What happens to a workload.
+/// A kind of event of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum MomentKind {
-    /// Its PodGroup was created.
+    /// The PodGroup was created.
     Created,
-    /// A reason to wait was found, or another than before.
+    /// The cause of waiting was found, or changed.
     Waits,
-    /// Places for pods were decided.
+    /// Nodes were chosen for pods.
     Decided,
     /// Pods were bound.
     Bound,
@@ -221,14 +221,14 @@ pub enum MomentKind {
     Evicted,
 }
 
-/// What happened at some time.
+/// An event of a workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Moment {
-    /// When.
+    /// The time.
     #[schemars(schema_with = "schema::date_time")]
     pub at: Timestamp,
-    /// What.
+    /// The kind of event.
     pub kind: MomentKind,
-    /// One sentence.
+    /// The description, one sentence.
     pub text: String,
 }

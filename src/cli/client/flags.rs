@@ -23,11 +23,11 @@ pub struct Kubeconfig {
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Token {
-    /// A file with the token to show to the operator, in place of the one at hand
+    /// File with the token for requests to the operator [default: the kubeconfig's token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// The token to show to the operator
+    /// Token for requests to the operator
     #[arg(
         long,
         env = "UNIKAI_TOKEN",
@@ -58,11 +58,11 @@ impl Token {
 /// What a command is about.
 #[derive(Debug, clap::Args)]
 pub struct Subject<K: clap::ValueEnum + Clone + Send + Sync + 'static> {
-    /// What kind of thing
+    /// The kind of the object
     #[arg(value_enum)]
     pub kind: K,
 
-    /// Its name
+    /// The name of the object
     #[arg(value_name = "NAME")]
     pub name: String,
 }

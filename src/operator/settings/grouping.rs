@@ -16,7 +16,7 @@ pub struct GroupingArgs {
     #[arg(long, env = "UNIKAI_NAMESPACE_LABEL_SELECTOR", value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = pair)]
     pub namespace_label_selector: Vec<(String, String)>,
 
-    /// ConfigMap that names priority classes and preemptibility by kind of workload
+    /// ConfigMap with default priority classes and preemptibility by kind of workload
     #[arg(
         long,
         env = "UNIKAI_DEFAULT_PRIORITIES_CONFIGMAP",
@@ -25,11 +25,11 @@ pub struct GroupingArgs {
     )]
     pub default_priorities_configmap: Option<(String, String)>,
 
-    /// Keep pods in the groups that older releases of KAI made for them
+    /// Keep pods in the pod groups that older releases of KAI created for them
     #[arg(long, env = "UNIKAI_SEARCH_LEGACY_POD_GROUPS", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub search_legacy_pod_groups: bool,
 
-    /// Start the pods of a Knative revision together, as many as its minimum scale
+    /// Schedule the pods of a Knative revision as a gang; its minimum scale is the minimum
     #[arg(long, env = "UNIKAI_KNATIVE_GANGS", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub knative_gangs: bool,
 
@@ -37,12 +37,12 @@ pub struct GroupingArgs {
     #[arg(long, env = "UNIKAI_KARTAS", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub kartas: bool,
 
-    /// Which single pods that nothing but themselves owns get a PodGroup object: `always`, all; `waiting`, those that the
-    /// scheduler finds no place for; `never`, none. Without one, a pod costs the API server two writes instead of four
+    /// Which single pods without an owner get a PodGroup object: `always`, all; `waiting`, those that cannot be placed
+    /// at once; `never`, none. A pod without a PodGroup costs the API server two writes instead of four
     #[arg(long, env = "UNIKAI_PLAIN_POD_GROUPS", value_name = "MODE", default_value = "always")]
     pub plain_pod_groups: PlainPodGroups,
 
-    /// Group as KAI does also where more is possible: annotations, versions and wrappers that KAI does not know
+    /// Group as KAI does: ignore annotations, versions and wrapper kinds that KAI does not support
     #[arg(long, env = "UNIKAI_GROUP_AS_KAI", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub group_as_kai: bool,
 }

@@ -6,15 +6,15 @@ use crate::components::queues::shown::MetricLabel;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Metrics")]
 pub struct MetricsArgs {
-    /// Prefix of the metrics that KAI has, too
+    /// Prefix of the metrics that KAI also has
     #[arg(long, env = "UNIKAI_METRICS_NAMESPACE", value_name = "PREFIX", default_value = crate::operator::metrics::KAI)]
     pub metrics_namespace: String,
 
-    /// Labels of queues that are labels of their metrics, too, as in `team=team,example.com/cost-centre=cost_centre`
+    /// Labels of queues that become labels of their metrics, such as `team=team,example.com/cost-centre=cost_centre`
     #[arg(long, env = "UNIKAI_QUEUE_LABEL_TO_METRIC_LABEL", value_name = "KEY=LABEL", value_delimiter = ',', value_parser = pair)]
     pub queue_label_to_metric_label: Vec<(String, String)>,
 
-    /// What the metrics of queues without such a label show, as in `team=none`
+    /// Values of these labels for queues without them, such as `team=none`
     #[arg(long, env = "UNIKAI_QUEUE_LABEL_TO_DEFAULT_METRIC_VALUE", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     pub queue_label_to_default_metric_value: Vec<(String, String)>,
 }

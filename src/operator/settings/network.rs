@@ -9,21 +9,21 @@ use super::super::lease::seconds;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Network")]
 pub struct NetworkArgs {
-    /// A request to the API server that has no answer after this time has failed, in seconds
+    /// Timeout of requests to the API server, in seconds
     #[arg(long, env = "UNIKAI_REQUEST_TIMEOUT", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub request_timeout: Duration,
 
-    /// A watch is ended and taken up again after this time, in seconds, so that one that has died unnoticed is replaced 5 seconds
-    /// later at most
+    /// A watch is ended and resumed after this time, in seconds, so that a watch whose connection is dead is replaced at most 5 seconds
+    /// later
     #[arg(long, env = "UNIKAI_WATCH_TIMEOUT", value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=WATCH_MAX))]
     pub watch_timeout: u32,
 
-    /// Pod groups, statuses and events are written when no binding is outstanding, or have waited for so many seconds
+    /// Pod groups, statuses and events are written when no binding is outstanding, at the latest after this time, in seconds
     #[arg(long, env = "UNIKAI_BACKGROUND_DELAY", value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub background_delay: Duration,
 }
 
-/// The client library gives up on watches that are silent for 295 s.
+/// The client library ends watches that are silent for 295 s.
 const WATCH_MAX: i64 = 290;
 
 impl NetworkArgs {

@@ -11,11 +11,11 @@ use super::super::lease::seconds;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Shared GPUs")]
 pub struct SharingArgs {
-    /// Admit pods that ask for a part of a GPU
+    /// Admit pods that request a part of a GPU
     #[arg(long, env = "UNIKAI_GPU_SHARING", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub gpu_sharing: bool,
 
-    /// Runtime class of pods that ask for a part of a GPU; empty: leave it alone
+    /// Runtime class that pods get which request a part of a GPU; empty: none is set
     #[arg(
         long,
         env = "UNIKAI_GPU_FRACTION_RUNTIME_CLASS_NAME",
@@ -24,11 +24,11 @@ pub struct SharingArgs {
     )]
     pub gpu_fraction_runtime_class_name: String,
 
-    /// Image of the pods that reserve shared GPUs: that of unikai itself
+    /// Image of reservation pods: an image with unikai
     #[arg(long, env = "UNIKAI_RESERVATION_IMAGE", value_name = "IMAGE", default_value = fractions::IMAGE)]
     pub reservation_image: String,
 
-    /// Runtime class of the pods that reserve shared GPUs; empty: none
+    /// Runtime class of reservation pods; empty: none
     #[arg(
         long,
         env = "UNIKAI_RESERVATION_RUNTIME_CLASS_NAME",
@@ -37,27 +37,27 @@ pub struct SharingArgs {
     )]
     pub reservation_runtime_class_name: String,
 
-    /// How long a pod that reserves a GPU may take to say which
+    /// How long a bind waits until the reservation pod reports its GPU
     #[arg(long, env = "UNIKAI_RESERVATION_TIMEOUT", value_name = "SECONDS", default_value = "40", value_parser = seconds)]
     pub reservation_timeout: Duration,
 
-    /// Name GPUs to containers as the container device interface does; `auto`: where the GPU operator's ClusterPolicy has it on
+    /// Give GPUs to containers by names of the Container Device Interface (CDI); `auto`: if the GPU operator's ClusterPolicy enables CDI
     #[arg(long, env = "UNIKAI_CDI", value_name = "MODE", default_value = "auto", num_args = 0..=1, default_missing_value = "true")]
     pub cdi: Cdi,
 
-    /// Tell containers that share a GPU the memory limit that the HAMi-core library in them enforces
+    /// Set the GPU memory limit of containers that share a GPU, for the HAMi-core library to enforce
     #[arg(long, env = "UNIKAI_HAMI_CORE", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub hami_core: bool,
 
-    /// Let cluster autoscalers see that GPUs to be shared are missing, by pods that ask for whole GPUs
+    /// Create scaling pods, which request whole GPUs, so that a cluster autoscaler sees the demand for shared GPUs
     #[arg(long, env = "UNIKAI_CLUSTER_AUTOSCALING", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub cluster_autoscaling: bool,
 
-    /// The part of a GPU that a pod with a GPU memory request counts for when GPUs are missing
+    /// The fraction of a GPU that scaling pods assume for a pod that requests GPU memory
     #[arg(long, env = "UNIKAI_GPU_MEMORY_TO_FRACTION_RATIO", value_name = "PART", default_value = "0.1", value_parser = hundredths)]
     pub gpu_memory_to_fraction_ratio: i64,
 
-    /// Leave KAI's full trail: a BindRequest for every pod, which stays as long as the pod, the condition PodBound and the event Bound
+    /// Write all objects that KAI writes: a BindRequest for every pod, which is kept as long as the pod, the condition PodBound and the event Bound
     #[arg(long, env = "UNIKAI_ALWAYS_BIND_REQUESTS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub always_bind_requests: bool,
 }
