@@ -217,7 +217,7 @@ mod tests {
     kinds!(stores);
 
     #[test]
-    fn a_store_is_called_like_its_kind() {
+    fn stores_are_named_after_their_kind() {
         let plurals: Vec<_> = Kind::ALL.iter().map(|kind| kind.plural()).collect();
         let stores: Vec<_> = STORES.iter().map(|store| store.replace('_', "")).collect();
         assert_eq!(plurals, stores);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_of_what() {
+    fn components_that_get_changes_of_each_kind() {
         use Kind::{
             BindRequest, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodGroup, PriorityClass,
         };

@@ -23,7 +23,9 @@ use super::topology::{Topology, TopologySpec};
 /// All custom resource definitions, in the order of their groups and plurals.
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
-        with_status::<BindRequest, BindRequestSpec, BindRequestStatus>("A bind of one pod to one node that needs several steps."),
+        with_status::<BindRequest, BindRequestSpec, BindRequestStatus>(
+            "A bind of one pod to one node that needs several steps.",
+        ),
         with_status::<Config, ConfigSpec, ConfigStatus>(
             "The settings of the product. Only the object named kai-config has an effect.",
         ),

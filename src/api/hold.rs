@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_annotation_counts() {
+    fn other_annotations_are_no_hold() {
         assert_eq!(Hold::of([("a", "true")]), None);
         assert_eq!(
             Hold::of([("a", "b"), ("unikai.dev/hold", "true")]),

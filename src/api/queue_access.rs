@@ -244,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_of_many_stars_is_told_at_once() {
+    fn patterns_with_many_stars_are_matched_quickly() {
         let pattern = format!("{}b", "*a".repeat(200));
         assert!(!Allowed::parse(&pattern).admits(&"a".repeat(63)));
     }
 
     #[test]
-    fn a_queue_lets_in_whom_it_and_all_above_it_name() {
+    fn a_queue_allows_namespaces_that_it_and_all_ancestors_allow() {
         let mut access = QueueAccess::default();
         access.put("company", None, None);
         access.put("research", Some("company"), Some(Allowed::parse("r-*")));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_above_themselves_end() {
+    fn cycles_of_queues_end_the_walk() {
         let mut access = QueueAccess::default();
         access.put("a", Some("b"), Some(Allowed::parse("x")));
         access.put("b", Some("a"), None);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_go_s() {
+    fn durations_are_go_durations() {
         assert_eq!(span("1m30s"), Ok(Duration::from_secs(90)));
         assert_eq!(span("0"), Ok(Duration::ZERO));
         assert_eq!(interval("100ms"), Ok(Duration::from_millis(100)));

@@ -63,7 +63,7 @@ fn words(what: &str, done: usize, of: usize) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_says_how_much_is_done() {
+    fn the_progress_line_shows_the_part_that_is_done() {
         let words = super::words("jobs have ended", 1, 3);
         assert_eq!(words, "██████████░░░░░░░░░░░░░░░░░░░░ 1 of 3 jobs have ended");
     }

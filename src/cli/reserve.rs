@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_counts_where_it_names_a_device() {
+    fn the_device_is_taken_from_the_environment() {
         let ok = |uuid: &str| Ok(uuid.to_owned());
         assert_eq!(found(&["nvidia1"], "GPU-6e0e"), ok("GPU-6e0e"));
         assert_eq!(found(&[], "k8s.device-plugin.nvidia.com/gpu=GPU-6e0e"), ok("GPU-6e0e"));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_environment_is_void_the_devices_in_the_container_tell() {
+    fn without_a_usable_environment_the_device_files_name_the_device() {
         for visible in ["void", "", "all", "none", "0"] {
             let others = ["nvidiactl", "nvidia-uvm", "nvidia-modeset", "null", "nvidia1"];
             assert_eq!(found(&others, visible), Ok("GPU-b".to_owned()), "{visible}");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn with_another_gpu_after_a_restart_it_ends_and_says_so() {
+    fn a_restart_with_another_gpu_is_an_error() {
         let (a, b) = ("GPU-a".to_owned(), "GPU-b".to_owned());
         let lost = || Err(anyhow::anyhow!("found 0 devices"));
         assert_eq!(to_write(Ok(a.clone()), None).unwrap(), Some(a.clone()));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_driver_there_is_none() {
+    fn without_a_driver_no_device_is_found() {
         assert!(listed(Path::new("/nowhere")).is_empty());
     }
 }

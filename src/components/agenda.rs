@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_take_turns_once_their_time_has_come() {
+    fn due_objects_of_namespaces_take_turns() {
         let (mut agenda, start) = (Agenda::default(), Instant::now());
         for name in ["loud/1", "loud/2", "loud/3"] {
             agenda.plan(&name, start);

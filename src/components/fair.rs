@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_with_much_to_do_delays_others_by_one_thing_at_a_time() {
+    fn a_namespace_with_much_work_delays_others_by_one_object_at_a_time() {
         let mut fair = Fair::default();
         for number in 0..10_000 {
             fair.push(("loud", number));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_again_keeps_its_place_and_is_done_once() {
+    fn an_object_added_again_keeps_its_position_and_is_handled_once() {
         let mut fair = Fair::default();
         for _ in 0..1_000 {
             fair.push(("a", 1));

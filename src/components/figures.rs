@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_shows_its_latest_figures_and_takes_them_along() {
+    fn series_show_the_latest_value_and_are_removed_with_their_object() {
         let figures = Figures::default();
         let labels = |shown| [("queue_name", "a"), ("queue_display_name", shown)];
         figures.set(&QUEUE_INFO, "a", &labels(""), 1.0);

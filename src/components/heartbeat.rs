@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_work_takes_time() {
+    fn only_busy_time_counts() {
         let heartbeat = Heartbeat::default();
         assert_eq!(heartbeat.busy_for(), Duration::ZERO);
         heartbeat.work();

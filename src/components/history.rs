@@ -83,7 +83,7 @@ mod tests {
     use crate::api::views::MomentKind;
 
     #[test]
-    fn the_oldest_goes_first_and_it_is_said_since_when_all_is_there() {
+    fn the_oldest_entries_are_dropped_first_and_the_start_of_the_history_is_known() {
         let history = History::default();
         let at = |second: usize| Timestamp::from_second(second as i64).unwrap();
         let eviction = |number: usize| Eviction {

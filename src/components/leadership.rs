@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_a_term_ends_no_other_of_its_scope() {
+    async fn the_end_of_a_term_does_not_end_a_later_term_of_its_scope() {
         let (mut terms, pool) = (Terms::default(), Scope::Pool("blue".into()));
         let term = |number| Term {
             number,

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_pods_bring_do_not_keep_a_status_from_being_written() {
+    fn resource_names_of_pods_cannot_prevent_the_write_of_a_status() {
         let one = |name: String| (name, Amount::from_units(1));
         let many = (0..1_000).map(|number| one(format!("a.example/{number}")));
         let amounts: Amounts = many.chain(ALWAYS_SHOWN.map(|name| one(name.to_owned()))).collect();

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_longest() {
+    fn delays_double_up_to_the_maximum() {
         let backoff = Backoff {
             first: Duration::from_secs(1),
             longest: Duration::from_secs(60),

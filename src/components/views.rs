@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_to_be_seen_anew_in_every_term() {
+    fn every_kind_must_catch_up_in_every_term() {
         let mut views = Views::of([Kind::Pod, Kind::Node]);
         assert!(!views.are_current(1));
         assert!(!views.current(Kind::Pod, 1));

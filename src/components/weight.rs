@@ -100,7 +100,7 @@ mod tests {
     const MOST: usize = limits::WEBHOOK_REVIEW_BYTES;
 
     #[test]
-    fn what_takes_little_text_and_much_memory_is_seen() {
+    fn objects_of_short_text_and_large_memory_are_recognised() {
         let many = |element: &str| format!("[{}]", vec![element; 400_000].join(","));
         assert_eq!(
             of(many(r#"{"":0}"#).as_bytes(), Kind::Other, MOST),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded_and_brackets_in_texts_are_none() {
+    fn depth_is_bounded_and_brackets_in_strings_do_not_count() {
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         assert!(of(deep(limits::JSON_DEPTH).as_bytes(), Kind::Pod, MOST).is_ok());
         assert_eq!(
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_honest_pod_weighs_little_of_what_there_is() {
+    fn a_large_valid_pod_is_far_below_the_limit() {
         let variable = |number: usize| format!(r#"{{"name":"VARIABLE_{number}","value":"{number}"}}"#);
         let variables: Vec<String> = (0..500).map(variable).collect();
         let pod = format!(r#"{{"spec":{{"containers":[{{"env":[{}]}}]}}}}"#, variables.join(","));

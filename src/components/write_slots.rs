@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_who_has_less_patience_waits_less() {
+    async fn each_writer_waits_at_most_its_own_delay() {
         let shared = background(1);
         let mut slots = WriteSlots::of_patience(&shared, SOON / 4);
         shared.bindings(true);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_quiet_lasts_as_long_as_bindings_with_short_gaps_did() {
+    async fn the_quiet_time_is_as_long_as_the_preceding_burst_of_bindings() {
         let shared = background(1);
         for _ in 0..3 {
             shared.bindings(true);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_answer_brings_a_quiet_time_and_a_refusal_the_pause_that_the_server_asks_for() {
+    async fn a_slow_response_causes_a_quiet_time_and_a_refusal_the_requested_pause() {
         let shared = background(2);
         let mut slots = WriteSlots::new(&shared);
         let now = Some(Instant::now());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asks_is_next_however_many_another_has_to_write() {
+    async fn writers_get_slots_in_turn_whatever_they_have_to_write() {
         let shared = background(1);
         let (mut busy, mut other) = (WriteSlots::new(&shared), WriteSlots::new(&shared));
         let now = Some(Instant::now());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_whose_writes_hang_leaves_turns_to_the_others() {
+    async fn a_writer_with_hanging_writes_leaves_slots_to_others() {
         let shared = background(WRITES_MAX);
         let (mut hangs, mut other) = (WriteSlots::new(&shared), WriteSlots::new(&shared));
         let now = Some(Instant::now());
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_due_takes_no_turn() {
+    async fn a_writer_without_due_writes_gets_no_slot() {
         let shared = background(1);
         let mut slots = WriteSlots::new(&shared);
         assert!(timeout(SOON, slots.due(None)).await.is_err());

@@ -68,7 +68,8 @@ const fn nothing(path: &'static str, why: &'static str) -> Field {
 const DEPLOYMENT: &str = "unikai has one Deployment, which its manifest configures";
 const ADDRESSES: &str = "addresses are those of the flags --http-address and --webhook-address, and of the manifests";
 const ONE_CLIENT: &str = "requests to the API server have no client-side rate limit";
-const IMAGE: &str = "these pods run a command of unikai's own image, which KAI's images do not have: see the flag --reservation-image";
+const IMAGE: &str =
+    "these pods run a command of unikai's own image, which KAI's images do not have: see the flag --reservation-image";
 const NAMESPACES: &str = "RBAC rules, admission policies and the operator recognise these pods by the namespace and the service account of the manifests";
 const WEBHOOKS: &str = "the RBAC rules of the manifests name these objects by their default names, as KAI's do";
 const PROMETHEUS: &str = "unikai creates no Prometheus";

@@ -68,7 +68,7 @@ fn said(findings: &[Finding]) -> Vec<String> {
 }
 
 #[test]
-fn without_objects_the_flags_hold() {
+fn without_objects_the_flags_apply() {
     let (alone, reports) = Resolver::new(flags()).resolve();
     assert_eq!(reports, []);
     assert_eq!(alone.common, flags());
@@ -78,7 +78,7 @@ fn without_objects_the_flags_hold() {
 }
 
 #[test]
-fn config_counts_before_flags_and_a_shard_before_config() {
+fn config_takes_precedence_over_flags_and_a_shard_over_config() {
     let mut given = flags();
     given.components.detailed_fit_errors = true;
     given.components.numa = Some(vec!["memory".to_owned()]);
@@ -117,7 +117,7 @@ fn config_counts_before_flags_and_a_shard_before_config() {
 }
 
 #[test]
-fn the_last_good_state_stays_and_a_bad_object_has_no_effect_on_others() {
+fn the_last_valid_state_stays_and_an_invalid_object_does_not_affect_others() {
     let mut resolver = resolver(
         json!({"admission": {"gpuSharing": true}}),
         json!({"placementStrategy": {"gpu": "spread", "cpu": "spread"}}),
@@ -180,7 +180,7 @@ fn the_last_good_state_stays_and_a_bad_object_has_no_effect_on_others() {
 }
 
 #[test]
-fn the_oldest_shard_of_the_pool_counts_and_others_are_told() {
+fn the_oldest_shard_of_a_pool_applies_and_others_get_a_condition() {
     let mut resolver = Resolver::new(flags());
     let shard = |created: i64, spec: Value| {
         Some(Seen {
@@ -245,7 +245,7 @@ fn the_oldest_shard_of_the_pool_counts_and_others_are_told() {
 }
 
 #[test]
-fn what_the_engine_and_the_mirror_share_is_told_to_both() {
+fn settings_shared_by_engine_and_mirror_reach_both() {
     let args = json!({"args": {
         "restrict-node-scheduling": "true", "cpu-worker-node-label-key": "cpu", "gpu-worker-node-label-key": "gpu",
         "mig-worker-node-label-key": "mig", "full-hierarchy-fairness": "false", "v": "5"
@@ -276,7 +276,7 @@ fn what_the_engine_and_the_mirror_share_is_told_to_both() {
 }
 
 #[test]
-fn a_config_as_users_have_it() {
+fn a_typical_config_is_resolved() {
     let config = json!({
         "namespace": "kai-scheduler",
         "global": {"imagesPullSecret": "one", "additionalImagePullSecrets": ["two"], "replicaCount": 2},
@@ -319,7 +319,7 @@ fn a_config_as_users_have_it() {
 }
 
 #[test]
-fn conditions_speak_of_the_generation_that_is_in_force() {
+fn conditions_name_the_generation_that_is_in_force() {
     let now = Timestamp::UNIX_EPOCH;
     let mut report = Report {
         which: Which::Config,
@@ -532,15 +532,15 @@ const TOGETHER: &[&str] = &[
     // a_config_map_needs_both_its_names
     "spec.podGrouper.args.defaultPrioritiesConfigMapName",
     "spec.podGrouper.args.defaultPrioritiesConfigMapNamespace",
-    // a_config_as_users_have_it
+    // a_typical_config_is_resolved
     "spec.queueController.queueLabelToDefaultMetricValue",
-    // the_prometheus_server_that_is_named_is_checked_as_config_says
+    // the_health_check_of_the_prometheus_server_follows_config
     "spec.prometheus.externalPrometheusHealthProbe.interval",
     "spec.prometheus.externalPrometheusHealthProbe.timeout",
     "spec.prometheus.externalPrometheusHealthProbe.maxRetries",
-    // the_oldest_shard_of_the_pool_counts_and_others_are_told
+    // the_oldest_shard_of_a_pool_applies_and_others_get_a_condition
     "spec.partitionLabelValue",
-    // usage_is_summed_up_as_the_shard_says
+    // usage_settings_come_from_the_shard
     "spec.usageDBConfig.connectionString",
     "spec.usageDBConfig.connectionStringEnvVar",
     "spec.usageDBConfig.usageParams.windowSize",
@@ -555,7 +555,7 @@ const TOGETHER: &[&str] = &[
 ];
 
 #[test]
-fn every_field_with_an_effect_has_it() {
+fn every_field_with_an_effect_changes_the_configuration() {
     let (before, _) = resolved(json!({}), json!({}));
     let mut shown = std::collections::BTreeSet::new();
     for (path, value) in SAMPLES {
@@ -590,7 +590,7 @@ fn every_field_with_an_effect_has_it() {
 }
 
 #[test]
-fn usage_is_summed_up_as_the_shard_says() {
+fn usage_settings_come_from_the_shard() {
     let prometheus = |url: &str| json!({"clientType": "prometheus", "connectionString": url});
     let params =
         |params: Value| json!({"clientType": "prometheus", "connectionString": "http://p", "usageParams": params});
@@ -656,7 +656,7 @@ fn usage_is_summed_up_as_the_shard_says() {
 }
 
 #[test]
-fn what_is_free_in_zones_is_worked_out_unless_the_shard_says_otherwise() {
+fn free_amounts_of_zones_are_computed_unless_the_shard_disables_it() {
     let reported = |argument: &str| {
         let numa = json!({"enabled": true, "arguments": {"reconstructAvailable": argument}});
         let (resolved, reports) = resolved(json!({}), json!({"plugins": {"numa": numa}}));
@@ -668,7 +668,7 @@ fn what_is_free_in_zones_is_worked_out_unless_the_shard_says_otherwise() {
 }
 
 #[test]
-fn the_numa_exporter_runs_where_config_or_a_shard_says_so() {
+fn the_numa_exporter_runs_if_config_or_a_shard_enables_it() {
     let on = |config: Value, shard: Value| resolved(config, shard).0.common.components.numa_exporter.on;
     let config = |enabled: Value| json!({"numaPlacementExporter": {"service": {"enabled": enabled}}});
     let shard = |numa: Value| json!({"plugins": {"numa": numa}});
@@ -683,7 +683,7 @@ fn the_numa_exporter_runs_where_config_or_a_shard_says_so() {
 }
 
 #[test]
-fn what_is_said_of_the_numa_exporter_and_what_follows_from_it() {
+fn fields_of_the_numa_exporter_are_applied() {
     let tolerates = |key: &str| json!([{"key": key, "operator": "Exists"}]);
     let config = json!({
         "global": {"daemonsetsTolerations": tolerates("all"), "openshift": true},
@@ -707,7 +707,7 @@ fn what_is_said_of_the_numa_exporter_and_what_follows_from_it() {
 }
 
 #[test]
-fn the_prometheus_server_that_is_named_is_checked_as_config_says() {
+fn the_health_check_of_the_prometheus_server_follows_config() {
     let probe = |prometheus: Value| {
         let (resolved, reports) = resolved(json!({"prometheus": prometheus}), json!({}));
         (resolved.probe, said(&reports[0].wrong))
@@ -760,7 +760,7 @@ fn a_config_map_needs_both_its_names() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_its_path() {
+fn invalid_values_are_refused_with_their_path() {
     let cases = [
         ("spec.global.queueLabelKey", "\"a b\""),
         ("spec.global.podLabelSelector", "{\"a b\": \"c\"}"),

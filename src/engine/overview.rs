@@ -402,7 +402,7 @@ mod tests {
     use super::first_sentence;
 
     #[test]
-    fn the_first_sentence_ends_with_its_full_stop_or_its_line() {
+    fn the_first_sentence_ends_at_a_full_stop_or_line_end() {
         for (text, first) in [
             ("Queue a is full. Others wait.", "Queue a is full"),
             ("0.5 GPUs are free on n1.example", "0.5 GPUs are free on n1.example"),

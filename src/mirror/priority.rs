@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn preemptibility_is_what_is_said_else_follows_from_the_priority() {
+    fn preemptibility_is_explicit_or_follows_from_the_priority() {
         assert!(preemptible(Some("preemptible"), 1000) && !preemptible(Some("non-preemptible"), 50));
         assert!(preemptible(None, 99) && preemptible(Some("odd"), -5) && !preemptible(None, 100));
     }

@@ -126,7 +126,7 @@ fn check(events: &[Event], expected: &[&str]) {
 }
 
 #[test]
-fn pod_groups_learn_when_their_queue_closes_and_opens_to_their_namespace() {
+fn pod_groups_are_updated_when_their_queue_changes_its_allowed_namespaces() {
     let queue = |name: &str, parent: &str, allowed: &str| {
         let annotations = match allowed {
             "" => String::new(),
@@ -158,7 +158,7 @@ fn pod_groups_learn_when_their_queue_closes_and_opens_to_their_namespace() {
 }
 
 #[test]
-fn pod_groups_learn_who_holds_them() {
+fn pod_groups_are_updated_when_a_hold_changes() {
     let queue = |name: &str, parent: &str, hold: &str| {
         PackedObject::Queue(read(&format!(
             "{{metadata: {{name: {name}, annotations: {{{hold}}}}}, spec: {{parentQueue: {parent}}}}}"
@@ -221,7 +221,7 @@ fn a_change_that_scheduling_does_not_see_makes_no_event() {
 }
 
 #[test]
-fn a_pod_that_fails_or_comes_back_under_its_name_is_gone() {
+fn a_failed_or_recreated_pod_is_removed() {
     let mut world = World::default();
     world.apply(pod("u1", ""));
     check(
@@ -308,7 +308,7 @@ fn a_bind_request_of_a_former_pod_or_one_that_failed_does_not_count() {
 }
 
 #[test]
-fn a_grouping_counts_until_the_api_server_shows_the_real_thing() {
+fn a_grouping_counts_until_the_pod_group_is_shown() {
     let mut world = World::default();
     world.apply(pod("u", ""));
     check(
@@ -375,7 +375,7 @@ fn a_grouping_of_a_pod_that_is_gone_leaves_nothing() {
 }
 
 #[test]
-fn a_draft_leaves_with_its_last_pod() {
+fn an_unwritten_pod_group_is_removed_with_its_last_pod() {
     let mut world = World::default();
     world.apply(pod("u", ""));
     world.0.apply(&grouping("u", "g", None));
@@ -452,7 +452,7 @@ fn a_flat_hierarchy_brings_its_own_root() {
 }
 
 #[test]
-fn bad_objects_are_told_of_and_stop_nothing() {
+fn malformed_objects_are_reported_and_affect_no_others() {
     let mut world = World::default();
     let nameless = world
         .0
@@ -494,7 +494,7 @@ pub(super) fn panic_if_told(change: &PackedChange) {
 }
 
 #[test]
-fn what_runs_on_a_node_of_the_shard_is_charged_here_whatever_pool_its_group_names() {
+fn pods_on_nodes_of_the_shard_are_charged_whatever_pool_their_group_names() {
     let charged_to = |objects: Vec<PackedObject>| {
         let home = Home {
             label: "kai.scheduler/queue".into(),

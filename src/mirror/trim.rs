@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decides_on_nodes_and_config_maps_stays() {
+    fn fields_about_nodes_and_config_maps_are_kept() {
         let reference = json!({"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}});
         let container = json!({
             "name": "c", "ports": [{"containerPort": 1, "hostPort": 2}], "resources": {"requests": {"cpu": "1"}}, "restartPolicy": "Always",
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn of_owners_and_volumes_only_what_is_looked_at_stays() {
+    fn only_used_fields_of_owners_and_volumes_are_kept() {
         let owner = |name: String, controller: bool| json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": "u", "controller": controller});
         let mut owners: Vec<_> = (0..20_000).map(|at| owner(at.to_string(), false)).collect();
         owners.push(owner("n".repeat(100_000), true));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_most_room_goes() {
+    fn the_largest_fields_are_removed() {
         let many = |one: serde_json::Value| vec![one; 20_000];
         let reference = json!({"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}});
         let lists = json!({

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_counts_when_it_is_compared_again() {
+    fn changes_by_others_are_noticed_at_the_next_comparison() {
         let mut known = Known::default();
         known.see(Event::Apply(pod("1", Some("x"))));
         assert_eq!(known.differs(&key(), "x"), None, "it is there from an earlier process");

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_what_its_prefix_says() {
+    fn a_message_has_the_length_of_its_prefix() {
         let read = |bytes: &'static [u8]| message(Bytes::from_static(bytes)).ok();
         assert_eq!(read(&[0, 0, 0, 0, 0]).as_deref(), Some(&[][..]));
         assert_eq!(read(&[0, 0, 0, 0, 2, 7, 8]).as_deref(), Some(&[7, 8][..]));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_follows_or_stands_in_the_head() {
+    fn the_grpc_status_is_in_trailers_or_headers() {
         let with =
             |status: &'static str| HeaderMap::from_iter([("grpc-status".parse().unwrap(), status.parse().unwrap())]);
         let (none, good, bad): (HeaderMap, _, _) = (HeaderMap::new(), with("0"), with("8"));

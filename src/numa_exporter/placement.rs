@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_no_zone_or_in_several_is_left_out() {
+    fn devices_in_no_zone_or_in_several_are_left_out() {
         let container = ContainerResources {
             devices: vec![
                 gpus(2, zones(&[0, 1])),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_that_no_machine_has_do_no_harm() {
+    fn absurd_amounts_are_handled() {
         let block = || memory("memory", u64::MAX, zones(&[0]));
         let container = ContainerResources {
             memory: vec![block(), block()],

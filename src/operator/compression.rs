@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_gzip_says_so() {
+    fn gzip_is_used_if_the_client_accepts_it() {
         for (text, taken) in [
             ("gzip", true),
             ("deflate, gzip;q=1.0, *;q=0.5", true),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_is_named_by_its_tag() {
+    fn a_client_names_its_copy_by_the_entity_tag() {
         let tag = tag(&[0xab; 32]);
         assert_eq!(tag, "W/\"abababababababababababab\"");
         for (text, known) in [

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_level_is_refused() {
+    fn an_invalid_log_level_is_refused() {
         for right in [
             "info",
             "INFO",
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_logged_changes_while_the_process_runs() {
+    fn the_log_level_changes_while_the_process_runs() {
         let lines = Lines::default();
         let (layer, handle) = reload::Layer::new(filter("info").expect("a filter"));
         let level = Level {

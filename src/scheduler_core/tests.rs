@@ -112,7 +112,7 @@ fn streams(from_the_start: bool) -> Vec<Vec<PackedChange>> {
 
 proptest! {
     #[test]
-    fn the_free_half_of_a_gpu_is_found_in_whatever_order_its_holder_is_shown(
+    fn the_free_half_of_a_gpu_is_found_in_any_order_of_events(
         from_the_start in any::<bool>(),
         turns in prop::collection::vec(0_usize..6, 0..40),
     ) {
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn and_while_the_scheduler_that_decided_for_the_first_goes_on(turns in prop::collection::vec(0_usize..3, 0..20)) {
+    fn the_free_half_of_a_gpu_is_found_by_the_running_scheduler(turns in prop::collection::vec(0_usize..3, 0..20)) {
         let mut core = core();
         let known = [node(), queue("blue-all", None), queue("blue", Some("blue-all")), group("a"), group("b")];
         for change in known.iter().chain([&half("a", 1, None, None, "Pending")]) {

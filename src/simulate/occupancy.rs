@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_gpus_are_useless_where_jobs_do_not_fit() {
+    fn free_gpus_on_which_no_job_fits_count_as_fragmented() {
         let machine = |name: &str| Machine {
             name: name.to_owned(),
             cpu: 8_000,

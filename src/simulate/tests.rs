@@ -57,7 +57,7 @@ fn the_same_scenario_gives_the_same_report() {
 }
 
 #[test]
-fn jobs_wait_for_room_run_their_time_and_are_done() {
+fn jobs_wait_for_resources_run_and_end() {
     let report = simulated(
         "{nodes: [{name: n, gpus: 4}], workloads: [
             {name: first, queue: q, gpus: 4, duration: 60s},
@@ -78,7 +78,7 @@ fn jobs_wait_for_room_run_their_time_and_are_done() {
 }
 
 #[test]
-fn evicted_jobs_begin_again_from_what_they_saved() {
+fn evicted_jobs_restart_from_their_last_checkpoint() {
     let scenario = |checkpoint: &str| {
         simulated(&format!(
             "{{nodes: [{{name: n, gpus: 1}}], workloads: [
@@ -144,7 +144,7 @@ fn tables_of_jobs_run_on_the_nodes_of_a_scenario() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_scenarios_are_refused_with_the_reason() {
     let with = |workload: &str| {
         format!(
             "{{nodes: [{{name: n, gpus: 1}}], queues: [{{name: p}}, {{name: c, parent: p}}], workloads: [{workload}]}}"

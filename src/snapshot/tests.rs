@@ -210,7 +210,7 @@ fn decided(file: &tempfile::NamedTempFile) -> Decisions {
 }
 
 #[test]
-fn pods_are_in_their_groups_whether_that_is_written_already_or_not() {
+fn pods_are_in_their_groups_before_and_after_the_pod_group_is_written() {
     let free = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
     let queue = |name: &str, parent: Value| {
         let queue = json!({

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_has_kais_defaults() {
+    fn absent_parameters_have_kais_defaults() {
         assert_eq!(read("clientType: builtin"), Ok(Settings::default()));
         let source = Source::Prometheus(Prometheus::at("http://usage-prometheus:9090".to_owned()));
         let usual = Settings::default();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once() {
+    fn all_invalid_parameters_are_reported_at_once() {
         let wrong = read(
             "{clientType: influx, usageParams: {windowType: hopping, windowSize: '0', halfLifePeriod: soon, fetchInterval: -1s}}",
         );

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_expressions_are_refused() {
+    fn invalid_cron_expressions_are_refused() {
         for text in ["", "0 0 * *", "61 * * * *", "every monday", "0 0 31 2 *"] {
             assert!(Cron::parse(text).is_err(), "{text}");
         }

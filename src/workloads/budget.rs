@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_repeats_itself_too_often_is_refused() {
+    fn yaml_with_too_many_alias_expansions_is_refused() {
         let mut text = "- &a [x, x, x, x, x, x, x, x]\n".to_owned();
         for (letter, before) in ["b", "c", "d", "e", "f"].into_iter().zip(["a", "b", "c", "d", "e"]) {
             let many = vec![format!("*{before}"); 20].join(", ");

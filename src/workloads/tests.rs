@@ -28,7 +28,7 @@ fn a_job_makes_its_pods_and_they_are_grouped() {
 }
 
 #[test]
-fn what_would_make_too_many_pods_is_refused_before_they_are_made() {
+fn workloads_with_too_many_pods_are_refused_before_expansion() {
     assert_eq!(refused(&job("train", 1 << 40, "i")), "makes more than 4096 pods");
     let many: String = (0..5_000)
         .map(|number| job(&format!("j{number}"), 4_000, "i"))
@@ -42,7 +42,7 @@ fn what_would_make_too_many_pods_is_refused_before_they_are_made() {
 }
 
 #[test]
-fn what_would_make_pods_of_too_much_text_is_refused() {
+fn workloads_with_too_large_pods_are_refused() {
     let long = job("train", 4_000, &"i".repeat(100_000));
     assert_eq!(refused(&long), "makes pods of more than 16 MiB in all");
 }

@@ -111,7 +111,7 @@ async fn a_queue_that_cannot_run_a_pod_is_refused_with_advice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_asked_about_a_pod_that_names_a_queue_that_runs_pods() {
+async fn a_pod_with_a_known_leaf_queue_causes_no_webhook_call() {
     let (cluster, operator) = quick_start(Settings::embedded()).await;
     let named = |queue: &str| json!({"labels": {QUEUE: queue}});
     cluster.queue("brief", Some("default")).await;
@@ -221,7 +221,7 @@ async fn a_queue_takes_pods_of_the_namespaces_that_it_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_came_past_the_webhook_waits_until_the_queue_is_open_to_its_namespace() {
+async fn a_pod_that_bypassed_the_webhook_waits_until_the_queue_allows_its_namespace() {
     let (cluster, _operator) = quick_start(with(QueueLabels::Off)).await;
     cluster.node("n1").await;
     cluster.queue("lab", None).await;
@@ -253,7 +253,7 @@ async fn who_came_past_the_webhook_waits_until_the_queue_is_open_to_its_namespac
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_labels_are_not_enforced_pods_pass() {
+async fn without_enforcement_of_queue_labels_pods_are_admitted() {
     for mode in [QueueLabels::Warn, QueueLabels::Off] {
         let (cluster, _operator) = quick_start(with(mode)).await;
         let lost = cluster
@@ -268,7 +268,7 @@ async fn where_labels_are_not_enforced_pods_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_others_and_of_the_system_are_never_asked_about() {
+async fn pods_of_other_schedulers_and_system_pods_are_never_reviewed() {
     let (cluster, operator) = quick_start(Settings::embedded()).await;
     let nowhere = json!({"labels": {QUEUE: "tset"}});
     cluster
@@ -316,7 +316,7 @@ async fn queues_pod_groups_and_topologies_are_checked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_deleted_or_damaged_is_put_right_and_nothing_is_written_otherwise() {
+async fn deleted_or_changed_webhook_configurations_are_restored_and_nothing_else_is_written() {
     let (cluster, _operator) = quick_start(Settings::embedded()).await;
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.admin.clone());
@@ -422,7 +422,7 @@ async fn trusted(cluster: &Cluster, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_are_rotated_lost_and_overwritten_and_no_pod_notices() {
+async fn rotation_loss_and_change_of_certificates_affect_no_pod() {
     let (cluster, _operator) = quick_start(Settings::embedded()).await;
     let secrets: Api<Secret> = Api::namespaced(cluster.admin.clone(), "kai-scheduler");
     let first = pairs(&secrets, 1).await;

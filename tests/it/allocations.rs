@@ -94,7 +94,7 @@ fn the_stores_keep_pods_and_pod_groups_compressed() {
 }
 
 #[test]
-fn a_pod_is_read_without_what_nobody_reads() {
+fn a_pod_is_read_without_unused_fields() {
     let texts: Vec<String> = (0..OBJECTS).map(|at| served::pod(at, 100).to_string()).collect();
     let taken = measure(|| {
         for text in &texts {
@@ -105,7 +105,7 @@ fn a_pod_is_read_without_what_nobody_reads() {
 }
 
 #[test]
-fn mirror_and_engine_keep_little_of_a_pod() {
+fn mirror_and_engine_use_little_memory_per_pod() {
     let mut core = SchedulerCore::new(Settings::default(), Policy::default());
     for at in 0..100 {
         core.apply(&change(Object::Node(Arc::new(read(served::node(at))))), NOW);

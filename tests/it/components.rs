@@ -205,7 +205,7 @@ async fn a_pod_that_does_not_fit_says_why_and_runs_when_room_appears() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_whose_queue_does_not_exist_is_told_so() {
+async fn a_pod_whose_queue_does_not_exist_gets_the_reason() {
     let bench = Bench::start(vec![NodeSpec::cpu("n1")]).await;
     let mut lost = pod("lost", json!({"cpu": "1"}));
     lost.metadata
@@ -262,7 +262,7 @@ async fn the_pods_of_a_job_start_together_or_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_lead_writes_nothing_and_a_new_leader_begins_at_once() {
+async fn a_standby_writes_nothing_and_a_new_leader_starts_at_once() {
     let mut bench = Bench::start_following(vec![NodeSpec::gpu("n1", 8)]).await;
     bench.create(&pod("early", json!({"nvidia.com/gpu": "1"}))).await;
     bench.create(&pod("stuck", json!({"nvidia.com/gpu": "16"}))).await;

@@ -65,7 +65,7 @@ impl<'a> Widgets<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_say_what_is_wrong() {
+async fn refusals_name_the_error() {
     on_each(async |cluster| {
         let widgets = Widgets::install(cluster).await;
         let not_checked = "<nil>: Invalid value: null: some validation rules were not checked because the object was \
@@ -120,7 +120,7 @@ async fn objects_are_pruned_defaulted_and_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn main_status_and_scale_are_written_apart() {
+async fn main_status_and_scale_are_written_separately() {
     on_each(async |cluster| {
         let widgets = Widgets::install(cluster).await;
         let mut object = widgets.object("w", &json!({"name": "ab", "replicas": 1}));

@@ -50,7 +50,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn links_lead_to_pages_and_headings_that_there_are() {
+fn links_lead_to_existing_pages_and_headings() {
     let pages = pages();
     let (mut broken, mut seen) = (Vec::new(), 0);
     for (page, text) in &pages {
@@ -116,7 +116,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn commands_are_ones_that_the_binary_takes() {
+fn commands_in_the_text_are_accepted_by_the_binary() {
     let mut all: BTreeMap<Vec<String>, String> = BTreeMap::new();
     for (page, text) in pages()
         .into_iter()
@@ -174,7 +174,7 @@ fn flags_in_the_text_are_flags_of_a_command() {
 }
 
 #[test]
-fn what_is_generated_is_fresh() {
+fn generated_pages_are_up_to_date() {
     let folder = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_unikai");
     let written = Command::new(program)
@@ -191,7 +191,7 @@ fn what_is_generated_is_fresh() {
 }
 
 #[test]
-fn the_worked_example_of_fair_shares_is_what_the_engine_says() {
+fn the_example_of_fair_shares_is_what_the_engine_computes() {
     let concepts = std::fs::read_to_string(root().join("docs/concepts.md")).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_unikai"))
         .current_dir(root())
@@ -237,7 +237,7 @@ fn has_test(file: &str, name: &str) -> bool {
 }
 
 #[test]
-fn incidents_name_tests_that_there_are() {
+fn incidents_name_existing_tests() {
     let page = std::fs::read_to_string(root().join("docs/incidents.md")).unwrap();
     let (tested, _) = page.split_once("## What can happen here, too").unwrap();
     let (mut reports, mut missing) = (BTreeSet::new(), Vec::new());

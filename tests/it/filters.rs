@@ -86,7 +86,7 @@ fn many(default: u64) -> u64 {
 
 /// Extreme numbers in queues and pod groups: every cycle terminates, the invariants hold, and every pending pod group has a reason.
 #[test]
-fn absurd_queues_and_groups_disturb_nobody() {
+fn invalid_queues_and_groups_affect_no_others() {
     let read = |value: &Value| -> Object {
         match value["kind"].as_str() {
             Some("Queue") => Object::Queue(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),

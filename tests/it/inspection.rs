@@ -93,7 +93,7 @@ fn gang_pod(gang: &str, index: usize, gpus: u32) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_of_an_operator_that_runs_is_decided_as_the_operator_decides() {
+async fn a_replayed_snapshot_gives_the_operators_decisions() {
     let cluster = Cluster::start().await;
     cluster.queue("root", None).await;
     cluster.queue("leaf", Some("root")).await;
@@ -187,7 +187,7 @@ async fn a_snapshot_of_an_operator_that_runs_is_decided_as_the_operator_decides(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_are_for_those_who_run_the_cluster() {
+async fn inspection_requires_the_maintainer_role() {
     let cluster = Cluster::start().await;
     let running = cluster.ready_operator(Settings::embedded()).await;
     let viewer = token_with(&cluster, "unikai-viewer").await;

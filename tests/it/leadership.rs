@@ -49,7 +49,7 @@ async fn page_for(running: &Running, path: &str, token: Option<&str>) -> (u16, S
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_leader_is_told_to_end_the_other_binds_within_a_second() {
+async fn after_a_graceful_shutdown_the_other_replica_binds_within_a_second() {
     let cluster = Cluster::start().await;
     cluster.node("n1").await;
     let first = cluster.ready_operator(replica("first")).await;
@@ -82,7 +82,7 @@ async fn when_the_leader_is_told_to_end_the_other_binds_within_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_leader_dies_the_other_leads_once_the_lease_has_run_out() {
+async fn after_a_crash_the_other_replica_leads_once_the_lease_has_expired() {
     let cluster = Cluster::start().await;
     cluster.node("n1").await;
     let first = cluster.ready_operator(replica("first")).await;
@@ -131,7 +131,7 @@ async fn a_leader_that_cannot_renew_stops_writing_before_another_may_begin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_loses_the_lease_to_another_steps_down_at_once() {
+async fn a_leader_that_loses_the_lease_stops_leading_at_once() {
     let cluster = Cluster::start().await;
     let only = cluster.ready_operator(replica("only")).await;
     leads(&only).await;
@@ -167,7 +167,7 @@ async fn a_standby_is_ready_and_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pages_say_what_is_missing_and_who_leads() {
+async fn readyz_and_state_show_missing_kinds_and_the_leader() {
     let cluster = Cluster::start().await;
     let running = cluster.operator(replica("only")).await;
     assert_eq!(page(&running, "/healthz").await, (200, "ok\n".to_owned()));
@@ -193,7 +193,7 @@ async fn the_pages_say_what_is_missing_and_who_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_about_the_cluster_are_for_those_whom_a_role_lets_read_them() {
+async fn pages_about_the_cluster_require_a_role() {
     let cluster = Cluster::start().await;
     let open = cluster.ready_operator(replica("open")).await;
     let mut settings = replica("closed");
@@ -244,7 +244,7 @@ async fn pages_about_the_cluster_are_for_those_whom_a_role_lets_read_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_holds_connections_to_the_pages_keeps_no_probe_out() {
+async fn open_connections_do_not_block_probes() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let cluster = Cluster::start().await;
     let running = cluster.operator(replica("only")).await;
@@ -261,7 +261,7 @@ async fn who_holds_connections_to_the_pages_keeps_no_probe_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_crds_it_waits_and_says_so() {
+async fn without_the_crds_the_operator_waits_and_reports_it() {
     use unikai::devcluster::apiserver::{ApiServer, Options};
     let server = ApiServer::start(Options::default()).await.unwrap();
     let admin = server.client(&Identity::admin()).await.unwrap();
@@ -315,7 +315,7 @@ async fn node_of(cluster: &Cluster, name: &str) -> Option<String> {
 
 /// Its watch of pods stalled before the last Binding of the previous leader.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_leader_decides_nothing_by_an_old_view() {
+async fn a_new_leader_decides_nothing_on_stale_watches() {
     let cluster = Cluster::start().await;
     cluster.node("n1").await;
     let settings = |name: &str| {
@@ -348,7 +348,7 @@ async fn a_new_leader_decides_nothing_by_an_old_view() {
 
 /// A Binding of one term is delayed by `Retry-After` until this process leads again; meanwhile another has led.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_decided_in_one_term_is_not_carried_out_in_the_next() {
+async fn decisions_of_one_term_are_not_executed_in_the_next() {
     let cluster = Cluster::start().await;
     cluster.node("n1").await;
     let only = cluster.ready_operator(replica("only")).await;
@@ -389,7 +389,7 @@ async fn what_was_decided_in_one_term_is_not_carried_out_in_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_processes_with_one_name_only_one_leads() {
+async fn of_two_processes_with_the_same_identity_only_one_leads() {
     let cluster = Cluster::start().await;
     let only = cluster.ready_operator(replica("only")).await;
     leads(&only).await;
@@ -412,7 +412,7 @@ async fn of_two_processes_with_one_name_only_one_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_whose_scheduler_is_stuck_gives_the_lease_up_and_ends() {
+async fn a_process_whose_scheduler_is_stuck_releases_the_lease_and_exits() {
     let cluster = Cluster::start().await;
     let only = cluster.ready_operator(replica("only")).await;
     leads(&only).await;

@@ -171,7 +171,7 @@ fn every_object_fits_into_the_annotation_of_kubectl_apply() {
 }
 
 #[test]
-fn what_an_object_needs_comes_before_it() {
+fn manifests_are_in_the_order_of_dependencies() {
     let kinds: Vec<String> = documents()
         .iter()
         .map(|document| document["kind"].as_str().unwrap().to_owned())
@@ -193,7 +193,7 @@ fn the_image_can_be_named() {
 }
 
 #[test]
-fn names_are_those_that_the_code_uses() {
+fn names_in_the_manifests_are_those_of_the_code() {
     let namespaces: Vec<_> = all::<Namespace>("Namespace")
         .into_iter()
         .map(|namespace| namespace.metadata.name.unwrap())
@@ -330,7 +330,7 @@ fn the_pod_is_restricted() {
 }
 
 #[test]
-fn rights_are_few() {
+fn the_cluster_role_has_few_rights() {
     let everything = [
         cluster_role("unikai"),
         cluster_role("unikai-owners-known"),
@@ -507,7 +507,7 @@ fn the_service_monitor_finds_the_service_and_its_port() {
 }
 
 #[test]
-fn config_maps_can_be_listed_only_by_who_is_given_that_right_apart() {
+fn listing_config_maps_requires_a_separate_manifest() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/config-maps/rbac.yaml");
     let text = std::fs::read_to_string(path).unwrap();
     let documents = serde_yaml_ng::Deserializer::from_str(&text);
@@ -589,7 +589,7 @@ fn renewals_of_the_lease_wait_for_leases_only() {
 }
 
 #[test]
-fn the_network_policy_opens_webhooks_to_some_and_the_rest_to_all() {
+fn the_network_policy_restricts_only_the_webhook_port() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/manifests/network-policy/network-policy.yaml"
@@ -656,7 +656,7 @@ fn of_the_exporter() -> (Vec<PolicyRule>, Vec<PolicyRule>) {
 }
 
 #[test]
-fn the_names_of_the_numa_exporter_are_those_that_the_code_uses() {
+fn names_of_the_numa_exporter_are_those_of_the_code() {
     let documents = read(&manifests::numa_exporter().remove(0).1);
     let named = |kind: &str| -> Vec<&str> {
         let of_kind = documents.iter().filter(|document| document["kind"] == kind);
@@ -722,7 +722,7 @@ fn granted() -> BTreeSet<[String; 4]> {
 /// Runs after the journeys, which write down what they used: see `.ci/run`. That they want nothing else, each of them asserts itself.
 #[test]
 #[ignore = "needs the rights that all journeys used, in the folder that UNIKAI_RIGHTS names"]
-fn no_right_is_given_that_no_journey_needs() {
+fn every_granted_right_is_used_by_a_test() {
     let folder = std::env::var_os(crate::operator::lab::RIGHTS).expect("UNIKAI_RIGHTS");
     let files = std::fs::read_dir(folder).expect("journeys have run");
     let mut used = BTreeSet::new();

@@ -6,7 +6,7 @@ mod questions;
 use questions::{Random, Webhooks};
 
 #[test]
-fn no_question_upsets_the_webhooks() {
+fn no_admission_request_causes_a_panic_or_an_invalid_response() {
     let webhooks = Webhooks::new();
     for seed in 0..4 {
         let mut random = Random::new(seed);

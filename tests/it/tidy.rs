@@ -173,7 +173,7 @@ fn the_engine_is_pure() {
 
 /// The simulation of the whole world has a time of its own, and random numbers that can be repeated.
 #[test]
-fn time_and_random_numbers_come_from_one_place() {
+fn time_and_random_numbers_come_from_one_module() {
     const BANNED: &[(&str, &str)] = &[
         ("Timestamp::now", "use crate::clock::now"),
         ("SystemTime::now", "use crate::clock::system_time"),
@@ -201,7 +201,7 @@ fn time_and_random_numbers_come_from_one_place() {
 }
 
 #[test]
-fn the_engine_walks_no_unordered_map() {
+fn the_engine_does_not_iterate_over_unordered_maps() {
     const WALKS: &[&str] = &[
         "iter",
         "iter_mut",
@@ -322,7 +322,7 @@ fn files_are_short() {
 }
 
 #[test]
-fn every_module_says_what_it_is() {
+fn every_module_has_a_description() {
     let broken: Vec<_> = rust_files("src")
         .into_iter()
         .filter(|file| !file.is_test() && !file.text.starts_with("//!"))
@@ -337,7 +337,7 @@ fn every_module_says_what_it_is() {
 }
 
 #[test]
-fn nothing_is_left_lying_about() {
+fn no_unfinished_and_no_unsafe_code() {
     let mut broken = Vec::new();
     for file in rust_files("src")
         .into_iter()
@@ -348,7 +348,7 @@ fn nothing_is_left_lying_about() {
             ("todo!(", "build it, or leave it out"),
             ("unimplemented!(", "build it, or leave it out"),
             ("dbg!(", "delete it"),
-            ("unsafe", "there is none in this house"),
+            ("unsafe", "it is not allowed"),
         ] {
             for line in file.lines_with(left) {
                 broken.push(format!("{}:{line}: `{left}`; {instead}", file.path));
@@ -372,7 +372,7 @@ fn nothing_is_left_lying_about() {
 }
 
 #[test]
-fn texts_stand_alone() {
+fn texts_have_no_local_paths_and_no_open_tasks() {
     // Written in halves, since this file is read too.
     let banned = [
         (
@@ -398,7 +398,7 @@ fn texts_stand_alone() {
 }
 
 #[test]
-fn documents_name_files_that_are_there() {
+fn documents_name_existing_files() {
     let mut broken = Vec::new();
     let documents = text_files().into_iter().filter(|(path, _)| path.ends_with(".md"));
     let mut seen = 0;

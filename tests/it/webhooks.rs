@@ -143,7 +143,7 @@ async fn create(cluster: &Cluster, name: &str, query: &str) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_denial_carries_the_webhooks_words() {
+async fn a_denial_has_the_webhooks_message() {
     on_each(async |cluster| {
         let hooks = Hooks::serve().await;
         let webhooks = [webhook(cluster, "deny", hooks.url("deny"), json!({}))];
@@ -167,7 +167,7 @@ async fn a_denial_carries_the_webhooks_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mutating_webhooks_patch_and_see_what_the_others_did() {
+async fn mutating_webhooks_patch_and_see_earlier_patches() {
     on_each(async |cluster| {
         let hooks = Hooks::serve().await;
         let webhooks = [
@@ -231,7 +231,7 @@ async fn a_webhook_that_cannot_be_reached_fails_or_is_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn match_conditions_decide_who_is_asked() {
+async fn match_conditions_select_the_requests_of_a_webhook() {
     on_each(async |cluster| {
         let hooks = Hooks::serve().await;
         let only = |expression: &str| json!({"matchConditions": [{"name": "only", "expression": expression}]});
@@ -258,7 +258,7 @@ async fn match_conditions_decide_who_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_is_where_devcluster_is_told() {
+async fn services_resolve_to_configured_addresses() {
     let server = ApiServer::start(Options::default()).await.expect("starts");
     let client = client_of(&server.kubeconfig(&Identity::admin())).await;
     let hooks = Hooks::serve().await;

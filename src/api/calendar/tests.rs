@@ -39,7 +39,7 @@ fn a_night_ends_on_the_next_day() {
 }
 
 #[test]
-fn the_first_that_is_now_counts() {
+fn the_first_matching_period_is_in_force() {
     let both = calendar("UTC", &[("Sat,Sun", "10:00", "12:00"), ("Sat", "00:00", "00:00")]);
     assert_at(&both, "2025-01-17T23:00:00Z", None, Some("2025-01-18T00:00:00Z"));
     assert_at(&both, "2025-01-18T00:00:00Z", Some(1), Some("2025-01-18T10:00:00Z"));
@@ -51,7 +51,7 @@ fn the_first_that_is_now_counts() {
 }
 
 #[test]
-fn clocks_are_put_forward_and_back() {
+fn daylight_saving_changes_move_the_times_of_periods() {
     // In Berlin on the 30th of March 2025 two o'clock becomes three, on the 26th of October three becomes two.
     let nights = calendar("Europe/Berlin", &[("Mon-Sun", "22:00", "06:00")]);
     assert_at(&nights, "2025-03-29T21:00:00Z", Some(0), Some("2025-03-30T04:00:00Z"));

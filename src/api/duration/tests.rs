@@ -32,7 +32,7 @@ fn go_durations() {
 }
 
 #[test]
-fn what_is_no_go_duration_says_why() {
+fn invalid_go_durations_are_errors_with_the_reason() {
     for (text, message) in [
         (
             "",
@@ -70,7 +70,7 @@ fn what_is_no_go_duration_says_why() {
 }
 
 #[test]
-fn days_and_weeks_where_they_are_admitted() {
+fn days_and_weeks_are_read_in_extended_durations() {
     assert_eq!(parse_extended("1d12h"), Ok(seconds(36 * 3600)));
     assert_eq!(parse_extended("1w"), Ok(seconds(7 * 86_400)));
     assert_eq!(parse_extended("0.5d"), Ok(seconds(43_200)));

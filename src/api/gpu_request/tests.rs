@@ -46,7 +46,7 @@ fn fractions_count_exactly_and_never_as_nothing() {
 }
 
 #[test]
-fn memory_has_one_range() {
+fn memory_requests_are_whole_numbers_up_to_a_maximum() {
     let memory = |text| ask(&[(annotation::GPU_MEMORY, text)], Named::default());
     for (text, mib) in [
         ("1", 1),
@@ -74,7 +74,7 @@ fn memory_has_one_range() {
 }
 
 #[test]
-fn devices_are_counted_and_ask_for_nothing_alone() {
+fn a_number_of_devices_without_a_portion_requests_nothing() {
     let of = |text| {
         ask(
             &[
@@ -97,7 +97,7 @@ fn devices_are_counted_and_ask_for_nothing_alone() {
 }
 
 #[test]
-fn requests_that_contradict_one_another_are_refused() {
+fn contradictory_requests_are_refused() {
     const FRACTION: (&str, &str) = (annotation::GPU_FRACTION, "0.5");
     const MEMORY: (&str, &str) = (annotation::GPU_MEMORY, "1024");
     const MIG: (&str, &str) = ("nvidia.com/mig-1g.5gb", "2");
@@ -135,7 +135,7 @@ fn requests_that_contradict_one_another_are_refused() {
 
 proptest! {
     #[test]
-    fn whatever_is_not_refused_is_something(text in NUMBERS, devices in NUMBERS) {
+    fn every_accepted_request_is_above_zero(text in NUMBERS, devices in NUMBERS) {
         for key in [annotation::GPU_FRACTION, annotation::GPU_MEMORY] {
             let asked = [(key, text.as_str()), (annotation::GPU_FRACTION_NUM_DEVICES, devices.as_str())];
             if let Ok(asked) = read(asked.into_iter(), Named::default()) {

@@ -4,7 +4,7 @@ use super::*;
 use crate::api::{PodGroup, Queue, Topology};
 
 #[test]
-fn gaps_nulls_and_unknown_fields_read_as_absent() {
+fn missing_null_and_unknown_fields_are_read_as_absent() {
     let group: PodGroup = decode(json!({
         "apiVersion": "scheduling.run.ai/v2alpha2",
         "kind": "PodGroup",
@@ -56,7 +56,7 @@ fn a_rejection_names_the_object_and_the_reason() {
 }
 
 #[test]
-fn a_bad_object_leaves_its_neighbours_in_a_list() {
+fn a_malformed_object_does_not_affect_others_in_a_list() {
     let list: kube::core::ObjectList<Guarded<Queue>> = serde_json::from_value(json!({
         "apiVersion": "scheduling.run.ai/v2",
         "kind": "QueueList",

@@ -39,7 +39,7 @@ fn in_table() -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn the_documented_limits_are_those_that_hold() {
+fn the_documented_limits_are_those_of_the_code() {
     let limits = in_source();
     assert!(!limits.is_empty());
     assert_eq!(

@@ -37,7 +37,7 @@ fn every_suffix() {
 }
 
 #[test]
-fn signs_points_and_zeros() {
+fn signs_decimal_points_and_zeros_are_parsed() {
     nanos("+1.5", NANOS * 3 / 2);
     nanos("-1.5", -NANOS * 3 / 2);
     nanos(".5", NANOS / 2);
@@ -59,7 +59,7 @@ fn finer_than_a_billionth_rounds_away_from_zero() {
 }
 
 #[test]
-fn greater_than_kubernetes_can_hold_is_cut_down() {
+fn amounts_beyond_the_maximum_are_capped() {
     for text in [
         "9223372036854775807",
         "9223372036854775808",
@@ -80,7 +80,7 @@ fn greater_than_kubernetes_can_hold_is_cut_down() {
 }
 
 #[test]
-fn what_is_no_quantity() {
+fn texts_that_are_no_quantities_are_errors() {
     for text in [
         "", "-", ".", "m", "1.2.3", "1 ", " 1", "1x", "1KI", "1mi", "1e", "1e1.5", "1Ee3", "--1", "1_000", "NaN",
         "inf", "٣", "1e−3",

@@ -8,7 +8,7 @@ entries:
 "#;
 
 #[test]
-fn an_entry_changes_what_it_names_and_no_more() {
+fn an_entry_changes_only_the_fields_that_it_sets() {
     let schedule = QuotaSchedule::parse(NIGHTS).expect("a schedule");
     let own = QueueResource {
         quota: Some(2.0),
@@ -49,7 +49,7 @@ fn an_entry_changes_what_it_names_and_no_more() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_values_are_refused() {
     let entry = |text: &str| format!("entries: [{{name: a, gpu: {{quota: 1}}, {text}}}]");
     let many = format!("entries: [{}]", "{name: a},".repeat(40));
     let cases = [

@@ -92,7 +92,7 @@ fn wrong(installation: &Installation) -> Vec<Line> {
 }
 
 #[test]
-fn a_sound_installation_raises_no_alarm() {
+fn a_correct_installation_has_no_findings() {
     let installation = sound();
     assert_eq!(wrong(&installation), []);
     let shown = text(&judge::judge(&installation, now()), false);
@@ -342,7 +342,7 @@ const FAULTS: &[Fault] = &[
 ];
 
 #[test]
-fn each_planted_fault_is_found_and_a_remedy_is_told() {
+fn each_injected_fault_is_found_with_its_remedy() {
     for (plant, mark, says) in FAULTS {
         let mut installation = sound();
         plant(&mut installation);
@@ -357,7 +357,7 @@ fn each_planted_fault_is_found_and_a_remedy_is_told() {
 }
 
 #[test]
-fn json_says_the_same() {
+fn json_output_has_the_same_findings() {
     let mut installation = sound();
     installation.found.own = None;
     let sections = json!(judge::judge(&installation, now()));

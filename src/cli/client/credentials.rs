@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_token_of_a_kubeconfig_is_found_wherever_it_stands() {
+    async fn the_token_of_a_kubeconfig_is_found_in_all_its_forms() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         std::fs::write(&file, "from-file").unwrap();

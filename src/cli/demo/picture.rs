@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_group_is_called_by_what_it_was_made_for() {
+    fn a_pod_group_is_shown_by_the_name_of_its_workload() {
         for (group, name) in [
             ("pg-workers-0b0f1b9e-6a4c-4f43-a3c1-0c3f5a4de6a1", "workers"),
             ("pg-a-b-0b0f1b9e-6a4c-4f43-a3c1-0c3f5a4de6a1", "a-b"),

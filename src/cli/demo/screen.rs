@@ -60,7 +60,7 @@ mod tests {
     use super::over;
 
     #[test]
-    fn a_picture_is_drawn_over_the_one_before() {
+    fn the_screen_is_redrawn_in_place() {
         assert_eq!(over(0, "a\n"), "\x1b[?7l\x1b[Ja\n\x1b[?7h");
         assert_eq!(over(3, "a\n"), "\x1b[3A\x1b[?7l\x1b[Ja\n\x1b[?7h");
     }

@@ -55,7 +55,7 @@ async fn ask(router: &Router, path: &str, host: &str, secret: &str) -> (StatusCo
 }
 
 #[tokio::test]
-async fn what_the_page_asks_reaches_the_operator_with_the_callers_token() {
+async fn requests_of_the_page_are_forwarded_with_the_callers_token() {
     let router = passage().await;
     let (status, headers, said) = ask(&router, "/api/v1/nodes?limit=2", "localhost:1", "secret").await;
     assert_eq!(status, StatusCode::OK, "{said}");
@@ -69,7 +69,7 @@ async fn what_the_page_asks_reaches_the_operator_with_the_callers_token() {
 }
 
 #[tokio::test]
-async fn who_has_not_the_link_or_comes_by_another_name_is_refused() {
+async fn requests_without_the_secret_or_with_another_host_are_refused() {
     let router = passage().await;
     for (host, secret) in [
         ("localhost:1", ""),

@@ -61,7 +61,7 @@ fn decided(replayed: &anyhow::Result<Replayed>) -> Value {
 }
 
 #[test]
-fn a_snapshot_is_decided_and_what_cannot_be_read_is_left_out() {
+fn a_snapshot_is_replayed_without_its_unreadable_objects() {
     let replayed = answer(cluster().to_string().as_bytes());
     let decided = decided(&replayed);
     assert_eq!(decided["file"], "f");
@@ -77,7 +77,7 @@ fn a_snapshot_is_decided_and_what_cannot_be_read_is_left_out() {
 }
 
 #[test]
-fn what_holds_a_group_up_is_told_level_by_level() {
+fn explain_prints_the_reasons_level_by_level() {
     let mut cluster = cluster();
     cluster["rawObjects"]["pods"][1]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = json!("2");
     let replayed = answer(cluster.to_string().as_bytes()).expect("an answer");
@@ -121,7 +121,7 @@ fn an_empty_snapshot_decides_nothing() {
 }
 
 #[test]
-fn a_file_that_is_no_snapshot_says_so() {
+fn a_file_that_is_no_snapshot_is_an_error() {
     let error = |bytes: &[u8]| {
         render::json("f", &answer(bytes))["error"]
             .as_str()
@@ -150,7 +150,7 @@ fn a_file_that_is_no_snapshot_says_so() {
 }
 
 #[test]
-fn people_read_a_table() {
+fn the_default_output_is_a_table() {
     let mut replayed = answer(cluster().to_string().as_bytes()).expect("an answer");
     (replayed.cycle_ms, replayed.build_ms) = (1.0, 2.0);
     replayed.notes = vec!["a note".to_owned()];

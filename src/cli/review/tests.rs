@@ -66,7 +66,7 @@ fn an_admission_request_brings_its_settings_and_surroundings() {
 }
 
 #[test]
-fn what_no_webhook_looks_at_and_what_is_no_yaml_is_said() {
+fn objects_without_a_webhook_and_invalid_yaml_are_reported() {
     let other = json!({"request": {"operation": "CREATE", "kind": {"kind": "Node"}, "object": {}}});
     let error = case::read(&other.to_string(), true).err().expect("an error");
     assert_eq!(error.to_string(), "no webhook looks at \"Node\"");
@@ -74,7 +74,7 @@ fn what_no_webhook_looks_at_and_what_is_no_yaml_is_said() {
 }
 
 #[test]
-fn what_is_not_reviewed_is_said_and_nonsense_is_an_error() {
+fn unreviewed_kinds_are_reported_and_invalid_requests_are_errors() {
     let text = "{kind: Deployment, apiVersion: apps/v1, metadata: {name: web, namespace: n}}\n---\n{kind: Queue, metadata: {name: q}, spec: {resources: {}}}";
     let cases = case::read(text, true).expect("a readable file");
     let told: Vec<_> = cases
@@ -113,7 +113,7 @@ fn what_is_not_reviewed_is_said_and_nonsense_is_an_error() {
 }
 
 #[test]
-fn a_pod_that_names_none_of_the_queues_beside_it_is_told() {
+fn a_pod_whose_queue_is_not_in_the_manifests_gets_a_warning() {
     let queue = "{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: NAME}, spec: {PARENT resources: {cpu: ALL, gpu: ALL, memory: ALL}}}";
     let queue = queue.replace("ALL", "{quota: -1, limit: -1}");
     let queues = [

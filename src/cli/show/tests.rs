@@ -21,7 +21,7 @@ fn columns_are_aligned_whatever_their_colours() {
 }
 
 #[test]
-fn figures_are_short() {
+fn amounts_are_printed_with_few_digits() {
     assert_eq!([number(2.0), number(0.5), number(1.0 / 3.0)], ["2", "0.5", "0.33"]);
     assert_eq!((bound(None), bound(Some(0.0))), ("-".to_owned(), "0".to_owned()));
     assert_eq!([bytes(512.0 * 1024.0 * 1024.0 * 1024.0), bytes(1.0)], ["512Gi", "1B"]);

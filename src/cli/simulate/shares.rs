@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_quota_goes_by_weight_and_usage_level_by_level() {
+    fn over_quota_resources_are_divided_by_weight_and_usage_per_level() {
         let tree = r#"{"total": {"gpu": 16}, "kValue": 1, "queues": [
             {"name": "d", "gpu": {"request": 40}}, {"name": "e", "gpu": {"request": 6}},
             {"name": "a", "parent": "d", "gpu": {"request": 20, "usage": 0.6}},
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_is_none_is_refused() {
+    fn an_invalid_queue_tree_is_refused() {
         let circle =
             r#"{"total": {"gpu": 16}, "queues": [{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}]}"#;
         let twice = r#"{"total": {"gpu": 16}, "queues": [{"name": "a"}, {"name": "a"}]}"#;

@@ -2,7 +2,7 @@ use super::{charts, text};
 use crate::simulate::{Scenario, run};
 
 #[test]
-fn the_report_is_printed_and_drawn() {
+fn the_report_is_printed_and_charts_are_written() {
     let scenario = Scenario::read(
         "{nodes: [{name: n, gpus: 4}], workloads: [
             {name: low, queue: q, gpus: 4, duration: 100s},

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn all_pods_of_a_workload_are_asked_about_with_their_requests() {
+fn the_request_has_all_pods_of_a_workload_with_their_resources() {
     let job = r#"
 apiVersion: batch/v1
 kind: Job

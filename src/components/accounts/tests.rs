@@ -33,7 +33,7 @@ fn ledger() -> Ledger {
 }
 
 #[test]
-fn a_ledger_that_is_opened_is_told_everything() {
+fn a_new_ledger_gets_all_current_amounts() {
     let (mut meter, accounts) = channel();
     let mut engine = Engine::new(Policy::default());
     engine.apply(queue("a"), Time(HOUR));
@@ -54,7 +54,7 @@ fn a_ledger_that_is_opened_is_told_everything() {
 }
 
 #[test]
-fn nobody_decides_before_usage_is_known_unless_it_does_not_matter() {
+fn cycles_wait_for_usage_unless_it_has_no_effect() {
     let (mut meter, accounts) = channel();
     assert!(meter.is_known(1));
     meter.follow(Some(&Settings::default()));

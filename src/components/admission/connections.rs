@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_on_which_nothing_comes_is_closed() {
+    async fn an_idle_connection_is_closed() {
         let connections = Connections::with(Duration::from_millis(10));
         let (_client, server) = duplex(64);
         let mut server = connections.enter(server);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_that_is_silent_the_longest_makes_room() {
+    async fn at_the_limit_the_connection_that_is_idle_longest_is_closed() {
         let connections = Connections::new();
         let mut all: Vec<_> = (0..limits::WEBHOOK_CONNECTIONS)
             .map(|_| connections.enter(duplex(64).0))

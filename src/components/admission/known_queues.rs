@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn new_queues_are_told_when_no_more_have_come_for_a_while_and_lost_ones_at_once() {
+    fn new_queues_are_published_after_a_pause_and_deleted_ones_at_once() {
         let (mut known, start) = (KnownQueues::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
         assert!(!known.see(leaves(["old"]), at(0)));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_cannot_be_evicted_is_left_alone_for_longer_and_longer() {
+    fn refused_evictions_back_off_exponentially() {
         let mut failures = Failures::default();
         let waits: Vec<u64> = (0..8)
             .map(|_| {
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_that_was_not_tried_counts_for_nothing() {
+    fn an_eviction_that_was_not_attempted_does_not_count_as_refused() {
         let mut failures = Failures::default();
         failures.note_eviction(&pod("a"), &Report::not_tried("not the leader"));
         assert_eq!(failures.wait_to_evict(&pod("a")).as_secs(), 5);
     }
 
     #[test]
-    fn a_pod_that_is_gone_is_forgotten() {
+    fn deleted_pods_have_no_backoff() {
         let mut failures = Failures::default();
         failures.note_eviction(&pod("a"), &refused());
         failures.forget("a");

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn grows_while_answers_are_quick_and_halves_on_refusal() {
+    fn the_limit_grows_with_quick_responses_and_halves_on_refusals() {
         let mut limit = Limit::default();
         assert_eq!(allowed(&limit), 32);
         for _ in 0..32 * 20 {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_answers_shrink_it_but_never_to_nothing() {
+    fn slow_responses_lower_the_limit_but_never_to_zero() {
         let mut limit = Limit::default();
         limit.answered(Duration::from_millis(2));
         for _ in 0..1000 {

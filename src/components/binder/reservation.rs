@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_cannot_start_says_why() {
+    fn the_reason_why_a_reservation_pod_cannot_start_is_reported() {
         let read = |status: serde_json::Value| error(&serde_json::from_value(json!({"status": status})).unwrap());
         assert_eq!(read(json!({"phase": "Pending"})), None);
         let waiting = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,

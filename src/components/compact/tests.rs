@@ -41,7 +41,7 @@ fn an_object_is_read_as_it_was() {
 }
 
 #[test]
-fn what_all_pods_have_in_common_takes_no_room_in_each() {
+fn common_text_of_pods_takes_no_memory_per_pod() {
     let mut pod: Pod = serde_json::from_value(pod()).unwrap();
     let json = Compact::json(&mut pod).unwrap();
     let compact = Compact::<Pod>::of(&json);

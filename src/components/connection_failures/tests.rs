@@ -3,7 +3,7 @@ use super::*;
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
-fn the_first_failure_is_told_and_repeats_at_growing_intervals() {
+fn the_first_failure_is_logged_and_repeats_at_growing_intervals() {
     let (mut known, began) = (Known::default(), Instant::now());
     let told: Vec<(u64, Option<u64>)> = (0..600)
         .filter_map(|second| {
@@ -42,7 +42,7 @@ fn many_addresses_are_counted_together_and_cost_no_memory() {
 }
 
 #[test]
-fn what_works_again_is_told_once() {
+fn recovery_is_logged_once() {
     let (mut known, began) = (Known::default(), Instant::now());
     for _ in 0..5 {
         known.failed(began, "10.0.0.1:443", Cause::Refused);
@@ -54,7 +54,7 @@ fn what_works_again_is_told_once() {
 }
 
 #[test]
-fn causes_are_found_below_what_wraps_them() {
+fn causes_are_found_in_wrapped_errors() {
     let wrapped = |tls: Tls| io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
     let unknown = Tls::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
     for (error, cause, why) in [

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_sentence_is_written_once_and_counted_up_ever_more_rarely() {
+    fn equal_events_are_written_once_and_counted_at_growing_intervals() {
         let (mut digest, start) = (Digest::default(), Instant::now());
         let Some(Write::New { id }) = digest.take(&note("no GPUs"), start) else {
             panic!("the first is written")
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_talked_about_all_the_time_gets_a_burst_and_then_few() {
+    fn events_of_one_object_are_limited_after_a_burst() {
         let (mut digest, start) = (Digest::default(), Instant::now());
         let written = |digest: &mut Digest, from: usize, at: Instant| {
             (from..from + 100)

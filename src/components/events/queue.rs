@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_of_which_much_is_said_delays_others_by_one_event_and_loses_its_own() {
+    fn a_namespace_with_many_events_delays_others_by_one_event_and_drops_its_own() {
         let (mut queue, start) = (EventQueue::default(), Instant::now());
         let mut dropped = 0;
         for number in 0..10_000 {

@@ -111,7 +111,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_written_of_a_user_is_read_again() {
+    fn the_record_of_a_user_is_read_as_it_was_written() {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"annotations": {
             "gpu-fraction": "0.5", "gpu-fraction-num-devices": "2", "other": "x"}}}))
         .unwrap();

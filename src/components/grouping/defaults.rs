@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_gives_no_defaults() {
+    fn an_invalid_config_map_gives_no_defaults() {
         for wrong in ["", "{}", "[3]", r#"[{"typeName": 3}]"#] {
             assert!(Defaults::parse(wrong).is_err(), "{wrong}");
         }

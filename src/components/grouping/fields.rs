@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absent_is_not_wrong() {
+    fn absent_fields_are_no_errors() {
         let object = json!({"a": {"n": 3, "f": 3.0, "s": "3", "null": null, "big": 4_294_967_297_i64}});
         assert_eq!(integer(&object, &["a", "n"]), Ok(Some(3)));
         assert_eq!(integer(&object, &["a", "missing"]), Ok(None));

@@ -294,13 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_adds_is_no_difference() {
+    fn fields_defaulted_by_the_api_server_are_no_difference() {
         let wanted = daemon_set(&settings(), None);
         assert!(is_right(&stored(wanted.clone()), &wanted));
     }
 
     #[test]
-    fn what_others_change_and_what_is_no_longer_asked_for_is() {
+    fn changes_by_others_and_removed_settings_are_differences() {
         let mut asked = settings();
         asked.numa_exporter.priority_class = Some("high".to_owned());
         let live = stored(daemon_set(&asked, None));

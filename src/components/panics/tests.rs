@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn panics_say_what_they_said_in_whatever_form() {
+fn panic_messages_are_read_from_all_payload_types() {
     let said = |panic: fn()| catch_unwind(panic).map_err(|panic| text(&*panic).to_owned());
     assert_eq!(said(|| panic!("plain")), Err("plain".to_owned()));
     assert_eq!(said(|| panic!("of {}", 7)), Err("of 7".to_owned()));
@@ -9,7 +9,7 @@ fn panics_say_what_they_said_in_whatever_form() {
 }
 
 #[tokio::test]
-async fn a_panic_ends_the_work_that_panicked_and_no_more() {
+async fn a_panic_ends_only_the_work_that_panicked() {
     let mut done = Vec::new();
     for number in 0..3 {
         let work = || {
@@ -27,7 +27,7 @@ async fn a_panic_ends_the_work_that_panicked_and_no_more() {
 }
 
 #[test]
-fn whoever_made_the_object_is_told() {
+fn a_panic_is_reported_by_an_event_on_the_object() {
     let pod = serde_json::json!({"metadata": {"namespace": "team", "name": "p", "uid": "u"}});
     let pod = std::sync::Arc::new(serde_json::from_value(pod).unwrap());
     let note = set_aside(

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_forgot_the_scheduler_is_told_once() {
+    fn a_pod_with_a_queue_and_another_scheduler_gets_one_event() {
         let mut others = OtherSchedulers::default();
         let queue = json!({"metadata": {"name": "team", "labels": {"kai.scheduler/queue": "research"}}});
         let says = told(&mut others, pod("a", "default-scheduler"), queue.clone());
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_of_pods_that_are_right_as_they_are() {
+    fn correct_pods_get_no_event() {
         let mut others = OtherSchedulers::default();
         let queue = json!({"metadata": {"name": "team", "labels": {"kai.scheduler/queue": "research"}}});
         let mut right = vec![pod("a", "kai-scheduler")];
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_full_of_such_pods_is_told_of_some_and_none_is_remembered_for_ever() {
+    fn events_per_namespace_are_limited_and_records_expire() {
         let mut others = OtherSchedulers::default();
         let queue = json!({"metadata": {"name": "team", "labels": {"kai.scheduler/queue": "research"}}});
         let names: Vec<String> = (0..200).map(|number| format!("p{number}")).collect();

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_between_doubles_up_to_a_quarter_of_an_hour_until_something_else_is_told() {
+    fn the_interval_doubles_up_to_15_minutes_and_restarts_with_another_message() {
         let (mut repeats, start) = (Repeats::default(), Instant::now());
         let minutes = |repeats: &mut Repeats<&'static str>, from: u64, to: u64| -> Vec<u64> {
             (from..to)

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_counts_more_than_an_obstacle_and_the_latest_report_counts() {
+    fn the_latest_report_takes_precedence_over_obstacles() {
         let (mut waiting, group) = (WaitingPods::default(), GroupKey::new("ns", "train"));
         let (a, b) = (pod("a"), pod("b"));
         assert!(waiting.see(&a) && !waiting.see(&a));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_pods_that_wait_no_more() {
+    fn records_of_pods_that_no_longer_wait_are_removed() {
         let (mut waiting, group) = (WaitingPods::default(), GroupKey::new("ns", "train"));
         let pods = [(pod("a"), "full".to_owned()), (pod("b"), "full".to_owned())];
         let _ = waiting.replace(&group, "Word", &pods);

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_figures_wait_ever_longer_and_another_cause_does_not() {
+    fn changed_figures_are_written_at_growing_intervals_and_another_cause_at_once() {
         let (mut history, start) = (WriteHistory::default(), Instant::now());
         let text = |used: u32| format!("Queue a holds {used}.5 of 16 GPUs until 15:{used}. More of it.");
         let mut at = start;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_already_waits_for_nothing() {
+    fn equal_content_needs_no_write() {
         let (mut history, now) = (WriteHistory::default(), Instant::now());
         for _ in 0..100 {
             assert_eq!(history.due("the same", now, 1), now);

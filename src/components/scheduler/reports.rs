@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_another_node_pool_is_not_said_to_be_missing() {
+    fn a_queue_of_another_node_pool_is_not_reported_as_missing() {
         let is_said = [
             (
                 "far",

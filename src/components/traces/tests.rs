@@ -66,7 +66,7 @@ fn spans(trace_events: impl IntoIterator<Item = TraceEvent>) -> Vec<(String, u64
 }
 
 #[test]
-fn a_workload_ends_with_its_last_bind_whichever_is_told_of_first() {
+fn the_trace_of_a_workload_ends_with_its_last_bind_in_any_order_of_events() {
     for ends in [[5, 6], [6, 5]] {
         let spans = spans([
             seen("a", 1),

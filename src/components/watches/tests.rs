@@ -114,7 +114,7 @@ fn a_long_first_list_shows_its_progress() {
 }
 
 #[test]
-fn a_recreated_object_is_another_one() {
+fn a_recreated_object_is_reported_as_a_deletion_and_a_creation() {
     let watch = Watch::new();
     let old = queue("a", "old", "1", json!({}));
     let new = queue("a", "new", "9", json!({}));
@@ -207,7 +207,7 @@ async fn one_malformed_object_never_stops_a_watch() {
 
 /// Otherwise a pod could have its group before the scheduler has seen it, and its trace would miss it.
 #[tokio::test]
-async fn the_grouper_and_the_binder_hear_of_a_change_after_the_scheduler() {
+async fn grouper_and_binder_get_a_change_after_the_scheduler() {
     let (bus, mut inboxes) = bus::channels(1);
     let pod = || Change::Applied(Object::Pod(Arc::default()));
     publish(&bus, Kind::Pod, pod()).await.expect("told");
@@ -253,7 +253,7 @@ async fn a_kind_that_is_not_installed_yet_is_named_and_waited_for() {
 }
 
 #[test]
-fn whoever_waits_for_changes_is_woken_by_a_new_spec_and_not_by_a_status() {
+fn waiters_are_woken_by_changes_of_the_spec_and_not_of_the_status() {
     let store = Store::<Queue>::default();
     let mut changes = store.changes();
     let mut woken = |uid: &str, generation: i64, parent: &str, note: &str| {

@@ -4,7 +4,7 @@ use super::*;
 
 proptest! {
     #[test]
-    fn pairs_come_out_as_they_went_in(pairs in prop::collection::vec(("\\PC{0,20}", any::<String>()), 0..6)) {
+    fn packed_pairs_are_read_as_written(pairs in prop::collection::vec(("\\PC{0,20}", any::<String>()), 0..6)) {
         let packed: Pairs = pairs.iter().map(|(key, value)| (key, value)).collect();
         let expected: Vec<(&str, &str)> = pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
         prop_assert_eq!(packed.iter().collect::<Vec<_>>(), expected);
@@ -16,7 +16,7 @@ proptest! {
 }
 
 #[test]
-fn long_texts_are_kept_up_to_what_a_length_can_say() {
+fn long_texts_are_cut_to_the_maximum_length() {
     for length in [
         0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xD800, 0xDFFF, 0xE000, 0x4_0000, 0x10_F7FF,
     ] {

@@ -37,7 +37,7 @@ fn names(prefix: &str, count: usize) -> Vec<Name> {
 }
 
 #[test]
-fn gpu_groups_that_change_again_and_again_leave_nothing_behind() {
+fn repeated_changes_of_gpu_groups_leave_nothing_behind() {
     let mut engine = one_node();
     let mut sharing = placed(pod(&group("g", "q", 0), 0, "0.5"), "n0");
     for round in 0..200 {
@@ -53,7 +53,7 @@ fn gpu_groups_that_change_again_and_again_leave_nothing_behind() {
 }
 
 #[test]
-fn sharings_without_end_leave_no_groups_behind() {
+fn repeated_gpu_sharing_leaves_no_groups_behind() {
     let mut engine = one_node();
     let g = group("g", "q", 0);
     engine.apply(Event::Group(Box::new(g.clone())), NOW);
@@ -88,7 +88,7 @@ fn groups_beyond_what_a_node_can_have_count_as_whole_gpus() {
 }
 
 #[test]
-fn nested_sub_groups_without_end_are_an_error_of_their_group() {
+fn deeply_nested_sub_groups_are_an_error_of_their_pod_group() {
     let mut engine = one_node();
     let mut deep = group("deep", "q", 0);
     let name = |at: usize| Name::from(format!("s{at}"));
@@ -124,7 +124,7 @@ fn nested_sub_groups_without_end_are_an_error_of_their_group() {
 }
 
 #[test]
-fn a_pod_that_leaves_is_stuck_when_the_settings_of_then_say_so() {
+fn a_terminating_pod_is_stuck_after_the_configured_time() {
     let mut engine = one_node();
     let leaving = PodInput {
         status: PodStatus::Releasing,
@@ -145,7 +145,7 @@ fn a_pod_that_leaves_is_stuck_when_the_settings_of_then_say_so() {
 }
 
 #[test]
-fn names_of_resources_that_nobody_asks_for_are_forgotten() {
+fn names_of_resources_without_requests_are_forgotten() {
     let mut engine = one_node();
     let g = group("g", "q", 0);
     let known = |engine: &Engine| {
@@ -179,7 +179,7 @@ fn names_of_resources_that_nobody_asks_for_are_forgotten() {
 }
 
 #[test]
-fn labels_of_nodes_that_nobody_relates_to_are_forgotten() {
+fn node_labels_without_relations_are_forgotten() {
     let mut engine = one_node();
     let g = group("g", "q", 0);
     for number in 0..1_000 {
@@ -203,7 +203,7 @@ fn labels_of_nodes_that_nobody_relates_to_are_forgotten() {
 }
 
 #[test]
-fn pods_of_one_namespace_are_not_held_against_what_others_relate_to() {
+fn relations_of_other_namespaces_cost_a_pod_nothing() {
     let mut engine = one_node();
     let g = group("g", "q", 0);
     let term = |number: usize| PodTerm {

@@ -44,7 +44,7 @@ fn bound(engine: &mut Engine) -> usize {
 }
 
 #[test]
-fn a_pod_of_a_group_that_is_not_there_counts_against_the_limit_of_its_queue() {
+fn a_pod_of_a_missing_group_counts_against_the_limit_of_its_queue() {
     let mut engine = world("4", "-1 L1");
     let (honest, nosuch) = (group("a", "q", 0), group("nosuch", "elsewhere", 0));
     known(&mut engine, &honest);
@@ -73,7 +73,7 @@ fn a_pod_counts_from_when_it_is_known_to_be_of_the_shard() {
 }
 
 #[test]
-fn a_pod_of_a_sub_group_that_is_not_there_counts_against_the_limit_of_its_queue() {
+fn a_pod_of_a_missing_sub_group_counts_against_the_limit_of_its_queue() {
     let mut engine = world("4", "-1 L1");
     let honest = group("a", "q", 0);
     known(&mut engine, &honest);
@@ -87,7 +87,7 @@ fn a_pod_of_a_sub_group_that_is_not_there_counts_against_the_limit_of_its_queue(
 }
 
 #[test]
-fn what_a_group_holds_stays_charged_when_it_goes_and_nothing_more_of_it_is_tried_until_it_is_back() {
+fn a_deleted_group_stays_charged_and_none_of_its_pods_is_placed_until_it_exists_again() {
     let mut engine = world("4", "-1 L2");
     let (first, second) = (group("a", "q", 0), group("b", "q", 1));
     known(&mut engine, &first);
@@ -106,7 +106,7 @@ fn what_a_group_holds_stays_charged_when_it_goes_and_nothing_more_of_it_is_tried
 }
 
 #[test]
-fn a_pod_of_a_group_that_is_not_there_is_a_victim_like_others() {
+fn a_pod_of_a_missing_group_is_a_victim_like_others() {
     let mut engine = world("1", "-1 L-1");
     let (urgent, nosuch) = (group("a", "q", 0), group("nosuch", "elsewhere", 0));
     let urgent = GroupInput { priority: 75, ..urgent };
@@ -119,7 +119,7 @@ fn a_pod_of_a_group_that_is_not_there_is_a_victim_like_others() {
 }
 
 #[test]
-fn without_a_queue_of_its_own_such_a_pod_counts_nowhere() {
+fn a_pod_without_group_and_queue_is_not_charged() {
     let mut engine = world("4", "-1 L1");
     let honest = group("a", "q", 0);
     known(&mut engine, &honest);
@@ -151,7 +151,7 @@ fn touched(engine: &mut Engine, pod: &PodInput) {
 }
 
 #[test]
-fn what_runs_stays_charged_when_its_group_names_a_queue_that_is_not_there() {
+fn running_pods_stay_charged_when_their_group_names_a_missing_queue() {
     let mut engine = world("4", "-1 L1");
     let (moved, honest) = (group("a", "q", 0), group("b", "q", 1));
     let pod_of_it = runs(&mut engine, &moved);
@@ -171,7 +171,7 @@ fn what_runs_stays_charged_when_its_group_names_a_queue_that_is_not_there() {
 }
 
 #[test]
-fn what_runs_is_charged_to_its_own_queue_when_its_group_never_named_one_that_is_there() {
+fn running_pods_are_charged_to_the_queue_of_their_label_when_their_group_never_named_an_existing_queue() {
     let mut engine = world("4", "-1 L1");
     let (nowhere, honest) = (group("a", "nosuch", 0), group("b", "q", 1));
     known(&mut engine, &nowhere);
@@ -184,7 +184,7 @@ fn what_runs_is_charged_to_its_own_queue_when_its_group_never_named_one_that_is_
 }
 
 #[test]
-fn what_runs_stays_charged_when_its_group_names_a_queue_that_is_not_open_to_it() {
+fn running_pods_stay_charged_when_their_group_names_a_queue_that_does_not_allow_the_namespace() {
     let mut engine = world("4", "-1 L1");
     engine.apply(Event::Queue(Box::new(queue("gold", "-1 L1", Time(0)))), NOW);
     let moved = group("a", "q", 0);
@@ -206,7 +206,7 @@ fn what_runs_stays_charged_when_its_group_names_a_queue_that_is_not_open_to_it()
 }
 
 #[test]
-fn what_runs_where_its_queue_is_closed_later_stays_charged_there() {
+fn running_pods_stay_charged_when_their_queue_no_longer_allows_the_namespace() {
     let mut engine = world("4", "-1 L1");
     let (closed_out, honest) = (group("a", "q", 0), group("b", "q", 1));
     runs(&mut engine, &closed_out);
@@ -250,7 +250,7 @@ fn is_evicted(quota: &str, becomes: impl Fn(&mut Engine, GroupInput, &PodInput))
 }
 
 #[test]
-fn what_runs_beyond_its_quota_cannot_make_itself_unevictable() {
+fn running_pods_beyond_quota_cannot_become_non_preemptible() {
     let says_so = |engine: &mut Engine, group: GroupInput, _: &PodInput| known(engine, &group);
     assert!(is_evicted("0 L-1", says_so));
     assert!(!is_evicted("1 L-1", says_so), "the quota covers it");
@@ -278,7 +278,7 @@ fn what_runs_beyond_its_quota_cannot_make_itself_unevictable() {
 }
 
 #[test]
-fn what_was_beyond_its_quota_is_what_it_says_once_it_has_ended() {
+fn preemptibility_follows_the_group_once_pods_beyond_quota_have_ended() {
     let mut engine = world("1", "0 L-1");
     let over = group("a", "q", 0);
     let holder = runs(&mut engine, &over);
@@ -294,7 +294,7 @@ fn what_was_beyond_its_quota_is_what_it_says_once_it_has_ended() {
 }
 
 #[test]
-fn nobody_has_started_in_the_future() {
+fn start_times_in_the_future_are_ignored() {
     let mut engine = world("1", "-1 L-1");
     let over = group("a", "q", 0);
     let holder = runs(&mut engine, &over);
@@ -314,7 +314,7 @@ fn nobody_has_started_in_the_future() {
 }
 
 #[test]
-fn names_of_queues_that_are_not_there_are_forgotten() {
+fn names_of_missing_queues_are_forgotten() {
     let mut engine = world("1", "-1 L-1");
     for number in 0..5_000 {
         known(&mut engine, &group("a", &format!("nosuch-{number}"), 0));

@@ -237,7 +237,7 @@ proptest! {
     })]
 
     #[test]
-    fn no_device_is_given_twice(cluster in clusters()) {
+    fn no_device_is_allocated_twice(cluster in clusters()) {
         let actions = [ActionKind::Allocate, ActionKind::Consolidation, ActionKind::Reclaim, ActionKind::Preempt];
         let mut events = cluster.events();
         let mut engine = engine(&events, &actions);
@@ -263,7 +263,7 @@ proptest! {
     }
 
     #[test]
-    fn pools_that_come_and_go_leave_no_trace(cluster in clusters()) {
+    fn deleted_resource_pools_leave_nothing_behind(cluster in clusters()) {
         let mut engine = engine(&cluster.events(), &[ActionKind::Allocate]);
         engine.cycle(NOW);
         let before = engine.model().devices().plain();
@@ -289,7 +289,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_taken_back_leaves_no_trace(cluster in clusters(), steps in prop::collection::vec((any::<u16>(), any::<u8>(), 0..4_u8), 1..30)) {
+    fn a_rollback_restores_the_model(cluster in clusters(), steps in prop::collection::vec((any::<u16>(), any::<u8>(), 0..4_u8), 1..30)) {
         let mut engine = engine(&cluster.events(), &[ActionKind::Allocate]);
         engine.cycle(NOW);
         let model = &mut engine.model;
@@ -330,7 +330,7 @@ proptest! {
 }
 
 #[test]
-fn a_pod_that_its_claim_is_reserved_for_may_go_before_the_claim() {
+fn a_pod_may_be_deleted_before_the_claim_that_is_reserved_for_it() {
     let entry = RandomJob {
         queue: 0,
         pods: 1,
@@ -372,7 +372,7 @@ fn a_pod_that_its_claim_is_reserved_for_may_go_before_the_claim() {
 }
 
 #[test]
-fn a_free_device_is_taken_before_that_of_a_running_pod() {
+fn a_free_device_is_used_before_that_of_a_running_pod() {
     let entry = |priority| RandomJob {
         queue: 0,
         pods: 1,

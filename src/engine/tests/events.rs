@@ -83,7 +83,7 @@ fn a_failed_bind_is_tried_again_when_its_time_comes() {
 }
 
 #[test]
-fn a_bind_that_fails_after_its_request_was_seen_waits_too() {
+fn a_bind_that_fails_after_its_bind_request_was_seen_is_also_delayed() {
     let (mut engine, _, pod) = small_world();
     assert_eq!(engine.cycle(NOW).bind.len(), 1);
     let binding = PodInput {
@@ -235,7 +235,7 @@ fn refused(engine: &mut Engine, pod: &PodInput, retry_at: Option<Time>) {
 }
 
 #[test]
-fn who_could_not_be_evicted_is_left_alone_for_a_while_and_others_are_evicted() {
+fn after_a_refused_eviction_other_victims_are_evicted() {
     let (mut engine, running) = contended(None);
     assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
     let (soon, later) = (Time(NOW.0 + 5_000), Time(NOW.0 + 10_000));
@@ -252,7 +252,7 @@ fn who_could_not_be_evicted_is_left_alone_for_a_while_and_others_are_evicted() {
 }
 
 #[test]
-fn what_changes_about_a_pod_does_not_end_its_wait() {
+fn changes_of_a_pod_do_not_end_its_retry_delay() {
     let (mut engine, running) = contended(None);
     assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
     refused(&mut engine, &running[1], Some(Time(NOW.0 + 5_000)));
@@ -271,7 +271,7 @@ fn an_eviction_that_was_not_tried_is_decided_again_at_once() {
 }
 
 #[test]
-fn of_a_gang_another_pod_goes_than_the_one_that_could_not_be_evicted() {
+fn after_a_refused_eviction_another_pod_of_the_gang_is_evicted() {
     let (mut engine, running) = contended(None);
     engine.apply(Event::PodGone(running[0].pod.uid.clone()), NOW);
     let elastic = group("b", "q", 1);
@@ -283,7 +283,7 @@ fn of_a_gang_another_pod_goes_than_the_one_that_could_not_be_evicted() {
 }
 
 #[test]
-fn a_budget_gets_back_what_was_not_evicted_unless_it_was_told_since() {
+fn failed_evictions_are_returned_to_the_budget_unless_it_was_updated() {
     for (told_since, then) in [(false, "b-000"), (true, "")] {
         let (mut engine, running) = contended(Some("* 1"));
         let mut policy = engine.policy.clone();
@@ -304,7 +304,7 @@ fn a_budget_gets_back_what_was_not_evicted_unless_it_was_told_since() {
 }
 
 #[test]
-fn what_was_decided_about_a_group_holds_until_its_object_shows_it() {
+fn decisions_about_a_group_are_assumed_until_its_object_shows_them() {
     let (mut engine, running) = contended(None);
     assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
     engine.apply(Event::PodGone(running[1].pod.uid.clone()), NOW);
@@ -352,7 +352,7 @@ fn a_bind_to_a_node_that_vanished_can_be_taken_back() {
 }
 
 #[test]
-fn what_is_named_before_it_is_known_is_filled_in_later() {
+fn references_to_unknown_objects_are_resolved_when_the_objects_appear() {
     let group = group("a", "q", 0);
     let running = PodInput {
         status: PodStatus::Running,
@@ -374,7 +374,7 @@ fn what_is_named_before_it_is_known_is_filled_in_later() {
 }
 
 #[test]
-fn nothing_changed_nothing_done() {
+fn without_changes_a_cycle_does_nothing() {
     let (mut engine, ..) = small_world();
     engine.cycle(NOW);
     engine.apply(queue("q"), NOW);
@@ -386,7 +386,7 @@ fn nothing_changed_nothing_done() {
 }
 
 #[test]
-fn a_place_that_becomes_free_is_given_at_once() {
+fn freed_resources_are_used_in_the_next_cycle() {
     let (mut engine, group, first) = small_world();
     engine.cycle(NOW);
     engine.apply(Event::Pod(Box::new(pod(&group, 1, "1"))), NOW);
@@ -400,7 +400,7 @@ fn a_place_that_becomes_free_is_given_at_once() {
 }
 
 #[test]
-fn queues_below_themselves_are_as_if_not_there() {
+fn queues_that_form_a_cycle_are_ignored() {
     let (mut engine, ..) = small_world();
     for (name, parent) in [("q", "r"), ("r", "q")] {
         let Event::Queue(mut input) = queue(name) else {
@@ -418,7 +418,7 @@ fn queues_below_themselves_are_as_if_not_there() {
 }
 
 #[test]
-fn a_group_that_is_refused_waits_and_says_why_while_what_runs_stays() {
+fn a_refused_group_waits_with_its_reason_while_its_running_pods_stay() {
     let (mut engine, group, first) = small_world();
     let refuse = |why: Option<&str>| {
         Event::Group(Box::new(GroupInput {
@@ -446,7 +446,7 @@ fn a_group_that_is_refused_waits_and_says_why_while_what_runs_stays() {
 }
 
 #[test]
-fn a_group_that_is_held_waits_without_being_demand_while_what_runs_stays() {
+fn a_held_group_waits_without_demand_while_its_running_pods_stay() {
     let (mut engine, group, first) = small_world();
     let hold = |held: bool| {
         let (queue, reason) = (None, None);
@@ -482,7 +482,7 @@ fn a_group_that_is_held_waits_without_being_demand_while_what_runs_stays() {
 }
 
 #[test]
-fn a_broken_gang_has_a_deadline() {
+fn a_gang_below_its_minimum_has_a_deadline() {
     let mut group = group("a", "q", 0);
     group.min_member = Some(2);
     let running = PodInput {
@@ -506,7 +506,7 @@ fn a_broken_gang_has_a_deadline() {
 }
 
 #[test]
-fn a_label_that_means_nothing_to_other_pods_decides_nothing_anew() {
+fn a_change_of_an_unrelated_label_causes_no_new_search() {
     let group = group("g", "q", 0);
     let mut waiting = pod(&group, 0, "4");
     let mut engine = Engine::new(Policy::default());
@@ -520,7 +520,7 @@ fn a_label_that_means_nothing_to_other_pods_decides_nothing_anew() {
 }
 
 #[test]
-fn a_gang_that_is_whole_again_forgets_that_it_was_broken() {
+fn a_gang_that_reaches_its_minimum_again_has_no_deadline() {
     let mut group = group("g", "q", 0);
     group.min_member = Some(1);
     group.stale_since = Some(Time(NOW.0 - 1000));
@@ -544,7 +544,7 @@ fn a_gang_that_is_whole_again_forgets_that_it_was_broken() {
 }
 
 #[test]
-fn a_pod_of_a_sub_group_that_is_not_there_is_told_once_and_holds_up_nobody() {
+fn a_pod_of_a_missing_sub_group_is_reported_once_and_blocks_no_other() {
     let (mut engine, group, lost) = small_world();
     let lost = PodInput {
         sub_group: Some("workers".into()),
@@ -581,7 +581,7 @@ fn a_pod_of_a_sub_group_that_is_not_there_is_told_once_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_queue_goes_by_its_schedule_from_the_minute_on() {
+fn a_schedule_entry_applies_from_its_first_minute() {
     let (mut engine, ..) = small_world();
     let Event::Queue(mut scheduled) = queue("q") else {
         unreachable!()

@@ -48,7 +48,7 @@ fn decide(events: Vec<Event>) -> Decisions {
 
 /// One GPU less than the pod group needs may be taken from the other queue, and that is known before anything is tried.
 #[test]
-fn a_hopeless_gang_costs_no_simulation() {
+fn a_gang_that_cannot_be_placed_costs_no_simulation() {
     for nodes in [12, 100] {
         let decisions = decide(full(nodes, [8 * nodes - 79, 80], 1, 10, "8"));
         assert_eq!(decisions.work.candidates_simulated, 0);
@@ -57,7 +57,7 @@ fn a_hopeless_gang_costs_no_simulation() {
 }
 
 #[test]
-fn its_solvable_twin_is_placed_with_few_simulations() {
+fn a_similar_gang_that_can_be_placed_takes_few_simulations() {
     let mut steps = Vec::new();
     for nodes in [12, 100] {
         let decisions = decide(full(nodes, [8 * nodes - 80, 80], 1, 10, "8"));

@@ -49,7 +49,7 @@ fn binds(decisions: &Decisions) -> Vec<String> {
 }
 
 #[test]
-fn a_node_that_goes_and_comes_back_has_its_pods_still() {
+fn a_recreated_node_still_has_its_pods() {
     let mut engine = world(&[("n0", "1")]);
     let (runs, waits) = (group("a", "q", 0), group("b", "q", 1));
     see(&mut engine, &runs, &[&placed(pod(&runs, 0, "1"), "n0")]);
@@ -63,7 +63,7 @@ fn a_node_that_goes_and_comes_back_has_its_pods_still() {
 }
 
 #[test]
-fn what_a_node_has_lost_is_given_to_nobody_and_the_rest_of_it_is_used() {
+fn lost_gpus_of_a_node_are_not_allocated_and_its_other_gpus_are() {
     let mut engine = world(&[("n0", "8")]);
     let [runs, wants, plain] = ["a", "b", "c"].map(|name| group(name, "q", 0));
     see(&mut engine, &runs, &[&placed(pod(&runs, 0, "8"), "n0")]);
@@ -105,7 +105,7 @@ fn a_node_that_is_ready_again_is_used_again() {
 }
 
 #[test]
-fn a_pod_that_is_bound_elsewhere_than_decided_counts_where_it_is() {
+fn a_pod_bound_to_another_node_than_decided_counts_on_its_actual_node() {
     let mut engine = world(&[("n0", "1"), ("n1", "1")]);
     let group = group("a", "q", 0);
     let first = pod(&group, 0, "1");
@@ -121,7 +121,7 @@ fn a_pod_that_is_bound_elsewhere_than_decided_counts_where_it_is() {
 }
 
 #[test]
-fn a_bind_that_failed_leaves_nothing_where_it_failed() {
+fn a_failed_bind_leaves_nothing_on_its_node() {
     let mut engine = world(&[("n0", "1")]);
     let group = group("a", "q", 0);
     let first = pod(&group, 0, "1");
@@ -145,7 +145,7 @@ fn a_bind_that_failed_leaves_nothing_where_it_failed() {
 }
 
 #[test]
-fn a_pod_whose_binding_is_always_refused_keeps_its_place_from_nobody() {
+fn a_pod_whose_binding_is_always_refused_does_not_block_others() {
     let mut engine = world(&[("n0", "1")]);
     let (doomed, other) = (group("a", "q", 0), group("b", "q", 1));
     see(&mut engine, &doomed, &[&pod(&doomed, 0, "1")]);
@@ -208,7 +208,7 @@ fn relating(pod: PodInput, relations: Relations) -> PodInput {
 }
 
 #[test]
-fn pods_of_a_node_that_is_gone_stand_in_nobodys_way() {
+fn pods_of_a_deleted_node_do_not_block_others() {
     let mut engine = world(&[("n0", "1")]);
     let group = group("a", "q", 0);
     let alone = |number| {
@@ -245,7 +245,7 @@ fn a_selector_with_a_value_that_no_label_can_have_concerns_its_own_pod_only() {
 }
 
 #[test]
-fn a_queue_that_goes_while_its_pods_run_stops_nobody() {
+fn a_queue_deleted_while_its_pods_run_does_not_affect_others() {
     let mut engine = world(&[("n0", "4")]);
     engine.apply(open_queue("other"), NOW);
     let (mine, others) = (group("a", "q", 0), group("b", "other", 1));

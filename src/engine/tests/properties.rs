@@ -270,7 +270,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn decisions_keep_the_rules(cluster in clusters()) {
+    fn decisions_violate_no_invariant(cluster in clusters()) {
         let events = cluster.events();
         let mut engine = engine(&events, &ALL_ACTIONS);
         engine.cycle(Time(0));
@@ -352,7 +352,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_taken_back_leaves_no_trace(cluster in clusters(), steps in prop::collection::vec((any::<u16>(), any::<u8>(), 0..4_u8), 1..30)) {
+    fn a_rollback_restores_the_model(cluster in clusters(), steps in prop::collection::vec((any::<u16>(), any::<u8>(), 0..4_u8), 1..30)) {
         let mut engine = engine(&cluster.events(), &[]);
         engine.cycle(NOW);
         let model = &mut engine.model;
@@ -381,7 +381,7 @@ proptest! {
     }
 
     #[test]
-    fn the_index_finds_the_node_that_the_scores_name(cluster in clusters(), extra in prop::sample::select(vec!["0", "1", "2", "0.5", "0.3", "40M"])) {
+    fn the_index_finds_the_node_with_the_best_score(cluster in clusters(), extra in prop::sample::select(vec!["0", "1", "2", "0.5", "0.3", "40M"])) {
         let mut events = cluster.events();
         let group = group("asking", "q0", 99);
         let asking = pod(&group, 0, extra);
@@ -411,7 +411,7 @@ proptest! {
     }
 
     #[test]
-    fn no_budget_is_overdrawn_unsaid_or_for_a_move(cluster in clusters()) {
+    fn budgets_are_exceeded_only_by_reported_evictions_and_never_for_a_move(cluster in clusters()) {
         let decisions = engine(&cluster.events(), &ALL_ACTIONS).cycle(NOW);
         for (entry, allowed) in &cluster.budgets {
             let prefix = entry.map_or_else(String::new, |entry| format!("j{entry:02}-"));
@@ -425,7 +425,7 @@ proptest! {
     }
 
     #[test]
-    fn decisions_come_to_an_end(cluster in clusters()) {
+    fn repeated_cycles_reach_a_stable_state(cluster in clusters()) {
         let mut events = cluster.events();
         let mut engine = engine(&events, &ALL_ACTIONS);
         let (mut busy, mut quiet) = (0, 0);
@@ -480,7 +480,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn victims_are_found_wherever_some_set_of_them_helps(cluster in clusters_of(3..12)) {
+    fn victims_are_found_if_any_set_of_them_suffices(cluster in clusters_of(3..12)) {
         let mut engine = with_steps(engine(&cluster.events(), &ALL_ACTIONS), usize::MAX);
         engine.cycle_with(NOW, &mut |_| (), find_and_check);
         prop_assert!(engine.model().broken_rules().is_empty(), "{:?}", engine.model().broken_rules());

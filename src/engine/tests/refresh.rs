@@ -38,7 +38,7 @@ fn other_holder(engine: &mut Engine, now: Time) {
 }
 
 #[test]
-fn verdicts_name_those_who_hold_what_is_asked_for_now() {
+fn verdicts_name_the_current_holders_of_the_requested_resources() {
     let mut engine = world();
     let first = engine.cycle(NOW);
     assert_eq!(first.unschedulable.len(), 1);

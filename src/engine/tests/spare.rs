@@ -13,12 +13,12 @@ use crate::engine::input::{Event, GPU, GpuKind, GroupKey, Name, PodInput, PodSta
 use crate::engine::policy::ActionKind;
 
 #[test]
-fn whoever_need_not_go_stays() {
+fn victims_that_are_not_needed_are_not_evicted() {
     check(include_str!("tables/spare.yaml"));
 }
 
 #[test]
-fn nobody_waits_for_its_own_place_even_without_the_plugin() {
+fn no_pod_is_evicted_and_pipelined_to_its_own_node_even_without_the_plugin() {
     let scenarios: Vec<Scenario> = serde_yaml_ng::from_str(include_str!("tables/spare.yaml")).expect("a table");
     let first = &scenarios[0];
     let mut policy = first.policy();
@@ -220,7 +220,7 @@ proptest! {
     /// And where no pod is bound or goes, no pod waits for a place. Else a pod that is given a place and loses it again in each cycle would keep another
     /// waiting for ever.
     #[test]
-    fn nobody_goes_without_need(cluster in clusters_of(4..16)) {
+    fn no_eviction_can_be_dropped_without_losing_a_decision(cluster in clusters_of(4..16)) {
         let mut events = Cluster::events(&cluster);
         let mut engine = engine(&events, &ALL_ACTIONS);
         for round in 0..4 {

@@ -741,7 +741,7 @@ fn claims_for_devices() {
 
 /// A taint of Kubernetes that says the same as the node's field counts as the field.
 #[test]
-fn taints_of_conditions_go_by_what_they_mean() {
+fn condition_taints_are_reported_as_node_conditions() {
     let situation = changed(
         "nodes: {n0: 4}\nqueues: [q 8 w1]\npod_groups: [w q T1]",
         |event| {

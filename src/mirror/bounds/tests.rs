@@ -155,7 +155,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn a_pod_may_have_as_many_as_the_limit_says() {
+fn pods_at_the_limits_are_accepted() {
     for (what, limit, build) in CASES {
         assert_eq!(of_pod(&build(*limit)), None, "{what}");
         let one_more = build(limit + 1);
@@ -165,7 +165,7 @@ fn a_pod_may_have_as_many_as_the_limit_says() {
 }
 
 #[test]
-fn what_is_cut_is_small_and_exceeds_the_limit_still() {
+fn a_trimmed_pod_is_small_and_still_exceeds_the_limit() {
     for (what, limit, build) in CASES {
         let whole = build(*limit);
         let mut same = whole.clone();
@@ -184,7 +184,7 @@ fn what_is_cut_is_small_and_exceeds_the_limit_still() {
 }
 
 #[test]
-fn what_a_pod_is_charged_for_is_cut_last() {
+fn annotations_that_a_pod_is_charged_by_are_cut_last() {
     let mut requests = map(20_000, "a.com/r");
     for name in ["cpu", "memory", "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"] {
         requests[name] = json!("3");

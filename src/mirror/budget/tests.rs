@@ -12,7 +12,7 @@ fn status(generation: i64, allowed: i32) -> String {
 }
 
 #[test]
-fn a_budget_allows_what_its_status_says_once_that_is_about_its_present_self() {
+fn the_status_of_a_budget_counts_once_it_is_of_the_current_generation() {
     assert_eq!(allowed(&status(2, 1)), 1);
     assert_eq!(allowed(&status(1, 1)), 0);
     assert_eq!(allowed(""), 0);

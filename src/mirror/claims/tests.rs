@@ -281,7 +281,7 @@ fn gpus(count: i64) -> Value {
 }
 
 #[test]
-fn a_claim_counts_for_no_pod_of_another_namespace_whatever_owner_it_names() {
+fn a_claim_never_counts_for_a_pod_of_another_namespace() {
     let none = Value::Null;
     let own = claim("ns", "own", None, false, &gpus(1), &none);
     let forged = claim("evil", "forged", Some("victim"), false, &gpus(1_000), &none);
@@ -289,7 +289,7 @@ fn a_claim_counts_for_no_pod_of_another_namespace_whatever_owner_it_names() {
 }
 
 #[test]
-fn a_claim_is_not_free_for_being_marked_as_one_for_extended_resources() {
+fn a_claim_with_the_extended_resource_mark_still_counts() {
     let none = Value::Null;
     let marked = claim("ns", "marked", Some("victim"), true, &gpus(8), &none);
     assert_eq!(gpus_of_the_pod(&[marked.clone(), naming(&["marked"])]), 8);
@@ -301,7 +301,7 @@ fn a_claim_is_not_free_for_being_marked_as_one_for_extended_resources() {
 }
 
 #[test]
-fn what_a_claim_leaves_open_counts_as_soon_as_it_is_given() {
+fn amounts_of_a_claim_without_a_fixed_count_count_once_allocated() {
     let choice = json!([{"name": "r", "firstAvailable": [
         {"name": "many", "deviceClassName": "gpu.example.com", "count": 8}, {"name": "few", "deviceClassName": "gpu.example.com", "count": 2}]}]);
     let all = json!([{"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "allocationMode": "All"}}]);
@@ -319,7 +319,7 @@ fn what_a_claim_leaves_open_counts_as_soon_as_it_is_given() {
 }
 
 #[test]
-fn one_claim_alone_stands_for_the_extended_resources_of_a_pod() {
+fn only_one_claim_provides_the_extended_resources_of_a_pod() {
     let none = Value::Null;
     let mut mirror = Mirror::new(Settings::default());
     let mut told = |change: &PackedChange| -> Vec<String> {

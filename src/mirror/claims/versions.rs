@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_watches_say_the_version_and_it_is_changed() {
+    fn the_version_in_watch_events_is_converted() {
         for version in ["v1beta1", "v1beta2"] {
             let of = |version: &str, kind: &str| json!({"apiVersion": format!("resource.k8s.io/{version}"), "kind": kind, "metadata": {"name": "a"}, "spec": {}});
             assert_eq!(

@@ -50,7 +50,7 @@ fn mounting(volume: &Value) -> Value {
 }
 
 #[test]
-fn what_a_pod_cannot_start_without_is_found_wherever_it_stands() {
+fn required_config_maps_of_a_pod_are_found_in_all_fields() {
     let variable = |optional: bool| json!({"name": "E", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k", "optional": optional}}});
     let container = |more: &Value| json!({"containers": [{"name": "c"}, more]});
     let lacks = "Missing required configmaps: [m]";
@@ -120,7 +120,7 @@ fn what_a_pod_cannot_start_without_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn a_pod_is_told_of_when_what_it_needs_comes_or_goes_until_it_has_a_node() {
+fn a_pending_pod_is_updated_when_its_config_maps_appear_or_disappear() {
     let mut mirror = mirror(true);
     let needs = mounting(&json!({"name": "v", "configMap": {"name": "m"}}));
     assert_eq!(told(&mut mirror, PackedChange::Applied(map("other"))), None);

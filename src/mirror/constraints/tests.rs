@@ -61,7 +61,7 @@ fn no_requirement_is_not_the_same_as_one_that_nothing_meets() {
 }
 
 #[test]
-fn tolerations_that_cannot_be_meant_tolerate_nothing() {
+fn invalid_tolerations_tolerate_nothing() {
     let spec = spec(
         "tolerations: [{operator: Exists}, {key: gpu, value: 'yes', effect: NoSchedule}, {key: gpu, operator: Equal, value: a}, {key: b, operator: Exists, value: ignored, effect: ''},
                        {key: c, operator: Odd}, {key: d, effect: Odd}]",
@@ -99,7 +99,7 @@ fn host_ports_are_found_everywhere_and_all_ports_with_host_network() {
 }
 
 #[test]
-fn pods_that_differ_elsewhere_are_told_apart() {
+fn constraints_of_different_pods_are_distinguished() {
     let texts = [
         "",
         "priorityClassName: train",

@@ -52,7 +52,7 @@ fn pods_of_one_template_share_what_was_read() {
 }
 
 #[test]
-fn whatever_tells_needs_apart_is_seen() {
+fn all_differences_of_requests_are_noticed() {
     let first = with("/metadata/name", &json!("a"));
     let second = json!({"name": "more", "resources": {"requests": {"cpu": "1"}}});
     let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
@@ -119,7 +119,7 @@ fn whatever_tells_needs_apart_is_seen() {
 }
 
 #[test]
-fn who_asks_for_nonsense_is_told_each_time() {
+fn invalid_requests_are_reported_each_time() {
     let templates = Templates::default();
     let wild = with("/spec/containers/0/resources/requests/cpu", &json!("-1"));
     for _ in 0..2 {
@@ -130,7 +130,7 @@ fn who_asks_for_nonsense_is_told_each_time() {
 }
 
 #[test]
-fn few_are_remembered() {
+fn the_cache_of_requests_is_bounded() {
     let templates = Templates::default();
     let cpu = |cpu: usize| with("/spec/containers/0/resources/requests/cpu", &json!(cpu.to_string()));
     let first = needs(&templates, &cpu(1));

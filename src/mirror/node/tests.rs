@@ -126,7 +126,7 @@ fn mig_follows_the_label_else_the_resources() {
 }
 
 #[test]
-fn a_node_that_says_something_else_is_read_for_itself() {
+fn a_node_with_different_fields_is_parsed_separately() {
     let last = Last::default();
     let mut read = |cpu: &str| {
         let yaml = format!("{{metadata: {{name: n}}, status: {{allocatable: {{cpu: {cpu}, pods: 110}}}}}}");

@@ -41,7 +41,7 @@ fn zones_come_in_order_of_their_numbers_without_what_is_ignored() {
 }
 
 #[test]
-fn what_agents_say_is_free_is_read_where_it_counts() {
+fn free_amounts_are_read_if_the_settings_use_them() {
     let topology = topology(
         "{zones: [{name: node-1, type: Node, resources: [{name: cpu, allocatable: '4', available: 1500m}]},
           {name: node-0, type: Node, resources: [{name: cpu, allocatable: '4', available: '3'}, {name: memory, allocatable: '4', available: '1'}]}]}",
@@ -56,7 +56,7 @@ fn what_agents_say_is_free_is_read_where_it_counts() {
 }
 
 #[test]
-fn older_agents_name_policy_and_scope_in_one_word() {
+fn the_policy_format_of_older_agents_is_read() {
     for (word, wanted) in [
         ("SingleNUMANodePodLevel", (NumaPolicy::SingleNode, true)),
         ("SingleNUMANodeContainerLevel", (NumaPolicy::SingleNode, false)),
@@ -93,7 +93,7 @@ fn cpu_counts_in_whole_cores_of_guaranteed_pods() {
 }
 
 #[test]
-fn what_was_seen_goes_before_what_was_foreseen() {
+fn the_observed_placement_takes_precedence_over_the_predicted_one() {
     let record = |observed: &str, predicted: &str| {
         let pod = asked(&format!(
             "{{metadata: {{name: p, annotations: {{kai.scheduler/numa-placement-observed: '{observed}', kai.scheduler/numa-placement-predicted: '{predicted}'}}}}, spec: {{containers: []}}}}"

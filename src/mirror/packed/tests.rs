@@ -115,7 +115,7 @@ fn pods_of_one_template_share_their_further_fields() {
 }
 
 #[test]
-fn a_pod_group_that_says_more_is_kept_whole() {
+fn a_pod_group_with_further_fields_is_kept_complete() {
     let group = |spec: &str| -> Group {
         let yaml = format!("{{metadata: {{name: g, namespace: ns, uid: u, labels: {{a: b}}}}, spec: {{{spec}}}}}");
         serde_yaml_ng::from_str(&yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"))

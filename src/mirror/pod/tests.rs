@@ -73,7 +73,7 @@ fn statuses_follow_phase_deletion_node_request_and_gates_in_this_order() {
 }
 
 #[test]
-fn only_a_running_pod_can_be_stuck_in_leaving() {
+fn only_a_running_pod_can_be_stuck_in_termination() {
     let since = |phase: &str| {
         plain(&format!(
             "{{metadata: {{name: p, deletionTimestamp: '2026-01-01T00:00:00Z'}}, status: {{phase: {phase}}}}}"
@@ -165,7 +165,7 @@ fn a_bind_request_gives_node_and_gpus_to_a_pod_that_has_none() {
 }
 
 #[test]
-fn the_annotation_goes_before_what_the_grouper_found() {
+fn the_annotation_takes_precedence_over_the_groupers_result() {
     let membership = Membership {
         group: GroupKey::new("ns", "found"),
         sub_group: Some(name("leaf")),
@@ -234,7 +234,7 @@ fn reservation(namespace: &str, account: &str, labels: &str, gpus: u32) -> (bool
 }
 
 #[test]
-fn a_reservation_pod_is_one_of_its_namespace_with_its_service_account_that_holds_one_gpu_for_one_group() {
+fn reservation_pods_are_recognised_by_namespace_service_account_and_request() {
     let ours = "kai-resource-reservation";
     let group = "app: kai-resource-reservation, runai-gpu-group: g";
     assert_eq!(reservation(ours, ours, group, 1), (true, true));
@@ -264,7 +264,7 @@ fn a_finished_pod_keeps_its_group_although_its_spec_is_gone() {
 }
 
 #[test]
-fn pods_that_cannot_be_served_say_why() {
+fn pods_that_cannot_be_scheduled_have_the_reason() {
     let blocked = |metadata: &str, spec: &str| {
         plain(&format!(
             "{{metadata: {{name: p, {metadata}}}, spec: {{schedulerName: kai-scheduler, {spec}}}}}"
@@ -281,7 +281,7 @@ fn pods_that_cannot_be_served_say_why() {
 }
 
 #[test]
-fn odd_task_priorities_come_after_all_others() {
+fn invalid_task_priorities_are_ordered_last() {
     let priority = |text: &str| {
         plain(&format!(
             "{{metadata: {{name: p, labels: {{kai.scheduler/task-priority: '{text}'}}}}}}"

@@ -60,7 +60,7 @@ fn a_pod_group_is_read_whole() {
 }
 
 #[test]
-fn what_cannot_be_read_counts_as_absent() {
+fn unreadable_fields_count_as_absent() {
     let (read, problems) = plain(&whole(
         "{metadata: {name: g, namespace: ns, annotations: {kai.scheduler/last-start-timestamp: yesterday, kai.scheduler/stale-podgroup-timestamp: ''}},
           spec: {preemptionDelay: a while}}",
@@ -175,7 +175,7 @@ fn a_group_backs_off_while_its_newest_condition_names_its_pool() {
 }
 
 #[test]
-fn an_instant_written_plainly_is_the_one_that_the_library_reads() {
+fn the_fast_time_parser_agrees_with_the_library() {
     let texts = [
         "2026-01-31T12:00:00Z",
         "1970-01-01T00:00:00Z",

@@ -121,7 +121,7 @@ tiers: [{plugins: [{name: predicates}, {name: proportion, arguments: {kValue: hi
 }
 
 #[test]
-fn no_number_above_0_is_no_bound() {
+fn numbers_of_0_or_less_are_no_bound() {
     let read = config("queueDepthPerAction: {allocate: -1, reclaim: 0, preempt: 3}").expect("a policy");
     assert_eq!(read.policy.queue_depth, [(ActionKind::Preempt, 3)]);
     let notes: Vec<_> = read.notes.iter().map(ToString::to_string).collect();
@@ -132,7 +132,7 @@ fn no_number_above_0_is_no_bound() {
 }
 
 #[test]
-fn what_has_no_effect_is_noted() {
+fn fields_without_effect_are_reported() {
     let read = config("tiers: [{plugins: [{name: mine}, {name: elastic, arguments: {speed: '9'}}, {name: dynamicresources, arguments: {maxCelCacheEntries: '5'}}]}]").expect("a policy");
     let expected = Plugins {
         elastic: true,

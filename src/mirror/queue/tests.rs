@@ -8,7 +8,7 @@ fn queue(yaml: &str) -> (QueueInput, Vec<Problem>) {
 }
 
 #[test]
-fn units_are_made_whole_and_negative_amounts_unlimited() {
+fn amounts_are_converted_to_integers_and_negative_ones_are_unlimited() {
     let (read, problems) = queue(
         "{metadata: {name: team-a, creationTimestamp: '2026-01-01T00:00:00Z'},
           spec: {displayName: Team A, parentQueue: all, priority: 7, reclaimMinRuntime: 1h30m,
@@ -51,7 +51,7 @@ fn units_are_made_whole_and_negative_amounts_unlimited() {
 }
 
 #[test]
-fn what_is_absent_guarantees_and_allows_nothing() {
+fn absent_amounts_are_zero() {
     let (read, problems) = queue("{metadata: {name: bare}, spec: {preemptMinRuntime: soon}}");
     let nothing = Share {
         quota: Some(0),
@@ -73,7 +73,7 @@ fn what_is_absent_guarantees_and_allows_nothing() {
 }
 
 #[test]
-fn a_flat_hierarchy_hangs_queues_with_a_parent_below_one_root() {
+fn a_flat_hierarchy_puts_queues_with_a_parent_below_one_root() {
     let parent = |yaml: &str| {
         let queue: Queue = serde_yaml_ng::from_str(yaml).expect("a queue");
         read(&queue, false, &mut Vec::new()).map(|queue| queue.parent)

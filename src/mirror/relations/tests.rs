@@ -27,7 +27,7 @@ fn names(term: &PodTerm) -> Option<Vec<&str>> {
 }
 
 #[test]
-fn a_term_speaks_of_the_pods_namespace_unless_it_names_others() {
+fn a_term_applies_to_the_pods_namespace_unless_it_names_others() {
     let namespaces = known(&[
         ("ns", ""),
         ("other", "team: blue"),

@@ -69,7 +69,7 @@ fn sidecars_bring_their_gpus_and_overhead_brings_none() {
 }
 
 #[test]
-fn quantities_are_added_before_they_are_rounded_and_vendors_are_one() {
+fn quantities_are_added_before_rounding_and_gpus_of_all_vendors_are_summed() {
     check_containers(
         "{containers: [{name: a, resources: {requests: {cpu: 500u, amd.com/gpu: 1}}}, {name: b, resources: {requests: {cpu: 500u, nvidia.com/gpu: 2}}}]}",
         (1, 0, 3),
@@ -105,7 +105,7 @@ fn every_resource_is_counted_in_its_unit_and_zeros_are_dropped() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
+fn unreadable_requests_are_reported() {
     let (amounts, _, problems) =
         request("spec: {containers: [{name: a, resources: {requests: {cpu: lots, memory: 1Gi}}}]}");
     assert_eq!((amounts.cpu, amounts.memory), (0, GIB));
@@ -193,7 +193,7 @@ fn annotations_of_pods_of_other_schedulers_mean_nothing() {
 }
 
 #[test]
-fn annotations_that_make_no_sense_are_told() {
+fn invalid_annotations_are_reported() {
     use crate::api::gpu_request::InvalidRequest;
     use GpuKind::Regular;
     let nothing = (Regular, 0, 0, 0);
@@ -277,7 +277,7 @@ fn other_vendors_count_as_gpus_where_the_settings_say_so() {
 }
 
 #[test]
-fn a_pod_that_asks_as_a_whole_counts_for_that() {
+fn pod_level_requests_are_counted() {
     check_containers(
         "{containers: [{name: a, resources: {requests: {cpu: 1, nvidia.com/gpu: 2}}}, {name: b}], overhead: {cpu: 250m},
           resources: {requests: {cpu: 64, memory: 8Gi, nvidia.com/gpu: 5}}}",

@@ -36,7 +36,7 @@ fn only_pod(events: &[Event]) -> &PodInput {
 }
 
 #[test]
-fn a_pod_with_affinity_terms_without_end_is_set_aside_until_it_changes() {
+fn a_pod_with_too_many_affinity_terms_is_set_aside_until_it_changes() {
     let mut world = World::default();
     let out = world.0.apply(&PackedChange::Applied(choosy(2_000, 1)));
     let said: Vec<String> = out.rejections.iter().map(ToString::to_string).collect();
@@ -60,7 +60,7 @@ fn a_pod_with_affinity_terms_without_end_is_set_aside_until_it_changes() {
 }
 
 #[test]
-fn what_a_pod_on_a_node_holds_counts_however_odd_it_is() {
+fn a_bound_pod_counts_on_its_node_even_if_it_exceeds_limits() {
     let mut world = World::default();
     let others: Vec<String> = (0..20_000).map(|at| format!("a.com/r{at}: 1")).collect();
     let requests = format!("{{cpu: 2, nvidia.com/gpu: 4, {}}}", others.join(", "));
@@ -82,7 +82,7 @@ fn what_a_pod_on_a_node_holds_counts_however_odd_it_is() {
 }
 
 #[test]
-fn a_pod_group_with_sub_groups_without_end_is_set_aside() {
+fn a_pod_group_with_too_many_sub_groups_is_set_aside() {
     let mut world = World::default();
     let nested: Vec<String> = (0..2_000)
         .map(|at| match at {
@@ -110,7 +110,7 @@ fn a_pod_group_with_sub_groups_without_end_is_set_aside() {
 }
 
 #[test]
-fn a_budget_beyond_the_limits_is_no_budget() {
+fn a_budget_beyond_the_limits_is_ignored() {
     let mut world = World::default();
     let budget = |labels: &str| {
         PackedObject::PodDisruptionBudget(read(&format!(
@@ -125,7 +125,7 @@ fn a_budget_beyond_the_limits_is_no_budget() {
 }
 
 #[test]
-fn what_is_left_out_is_ignored_until_it_changes_but_not_for_ever() {
+fn an_object_that_is_set_aside_is_ignored_until_it_changes() {
     let mut world = World::default();
     let version = |number: usize| choosy(number, number);
     for number in 1..=2 {

@@ -63,7 +63,7 @@ fn object() -> impl Strategy<Value = (&'static str, PackedObject)> {
 
 proptest! {
     #[test]
-    fn only_what_there_is_counts(history in prop::collection::vec((object(), prop::bool::weighted(0.3)), 0..30), backwards: bool) {
+    fn only_objects_that_exist_have_an_effect(history in prop::collection::vec((object(), prop::bool::weighted(0.3)), 0..30), backwards: bool) {
         let mut mirror = Mirror::new(Settings::default());
         let (mut told, mut present) = (View::default(), BTreeMap::new());
         for ((slot, object), deleted) in history {

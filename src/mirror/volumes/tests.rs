@@ -107,7 +107,7 @@ fn a_claim_from_missing_to_bound() {
 }
 
 #[test]
-fn only_the_pods_of_a_claim_are_told() {
+fn only_the_pods_of_a_claim_are_updated() {
     let mut world = World::new();
     world.pod("p", USES_C);
     world.pod("q", "{name: data, persistentVolumeClaim: {claimName: d}}");
@@ -121,7 +121,7 @@ fn only_the_pods_of_a_claim_are_told() {
 }
 
 #[test]
-fn what_is_wrong_with_a_claim_is_said_as_kubernetes_says_it() {
+fn errors_of_claims_have_the_messages_of_kubernetes() {
     let cases = [
         (
             "spec: {volumeName: v}, status: {phase: Lost}",
@@ -195,7 +195,7 @@ fn volumes_are_offered_until_they_have_their_claim() {
 }
 
 #[test]
-fn rooms_and_limits() {
+fn storage_capacity_and_attach_limits_are_read() {
     let mut world = World::new();
     let capacity = |rest: &str| {
         PackedObject::CsiStorageCapacity(read(&format!(

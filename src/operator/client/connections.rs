@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_connection_stays_as_it_is() {
+    fn other_errors_are_not_changed() {
         let server = ApiServerConnections::at(&Uri::from_static("https://10.0.0.1"));
         for error in [
             BoxError::from(TimedOut(std::time::Duration::from_secs(1))),

@@ -70,7 +70,7 @@ async fn nothing_is_written_before_the_lease_is_held() {
 }
 
 #[tokio::test]
-async fn the_holder_writes_until_the_lease_may_have_passed_on() {
+async fn the_holder_writes_until_another_may_have_taken_the_lease() {
     let fence = Fence::closed();
     let now = Instant::now();
     fence.extend(now + HOUR);
@@ -88,7 +88,7 @@ async fn a_process_that_slept_past_its_lease_writes_nothing_more() {
 }
 
 #[tokio::test]
-async fn what_was_under_way_when_the_process_was_stopped_does_not_leave() {
+async fn requests_in_progress_when_the_process_was_paused_are_not_sent() {
     let fence = Fence::closed();
     fence.extend(Instant::now() + HOUR);
     let server = Server::default();
@@ -151,7 +151,7 @@ async fn a_fence_is_settled_once_no_write_can_arrive_any_more() {
 }
 
 #[tokio::test]
-async fn nothing_leaves_a_connection_once_the_fence_is_closed() {
+async fn no_bytes_are_sent_once_the_fence_is_closed() {
     use hyper_util::rt::TokioIo;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

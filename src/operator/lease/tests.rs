@@ -48,7 +48,7 @@ fn a_held_lease_is_free_when_it_has_not_changed_for_its_duration() {
 }
 
 #[test]
-fn a_label_is_no_sign_of_life_and_an_old_version_none_either() {
+fn changes_of_labels_and_old_versions_are_no_renewals() {
     let start = Instant::now();
     let first = version(created(&params("a"), at(0)), 5);
     let mut seen = Observed::new(first.clone(), start);
@@ -63,7 +63,7 @@ fn a_label_is_no_sign_of_life_and_an_old_version_none_either() {
 }
 
 #[test]
-fn a_released_lease_is_free_at_once_and_counts_the_change_of_hands() {
+fn a_released_lease_is_free_at_once_and_counts_the_transition() {
     let now = Instant::now();
     let first = created(&params("a"), at(0));
     let given_up = released(&first, at(3));
@@ -80,7 +80,7 @@ fn a_released_lease_is_free_at_once_and_counts_the_change_of_hands() {
 }
 
 #[test]
-fn part_seconds_round_up_in_the_lease() {
+fn fractions_of_seconds_round_up_in_the_lease() {
     let params = Params {
         duration: Duration::from_millis(1500),
         ..params("a")
@@ -97,6 +97,6 @@ fn jitter_only_lengthens() {
 }
 
 #[test]
-fn every_process_has_a_name_of_its_own() {
+fn every_process_has_a_unique_identity() {
     assert_ne!(identity(), identity());
 }

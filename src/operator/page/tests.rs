@@ -22,7 +22,7 @@ async fn get(path: &str, headers: &[(HeaderName, &str)]) -> (StatusCode, HeaderM
 }
 
 #[tokio::test]
-async fn every_file_is_served_with_its_type_and_what_a_browser_may_do() {
+async fn every_file_is_served_with_its_type_and_security_headers() {
     for file in FILES {
         let (status, headers, body) = get(file.path, &[]).await;
         assert_eq!(status, StatusCode::OK, "{}", file.path);
@@ -39,7 +39,7 @@ async fn every_file_is_served_with_its_type_and_what_a_browser_may_do() {
 }
 
 #[tokio::test]
-async fn a_file_is_compressed_for_who_takes_it_so_and_not_sent_to_who_has_it() {
+async fn files_are_compressed_on_request_and_not_sent_again_with_the_same_tag() {
     let (_, headers, body) = get("/page/style.css", &[(header::ACCEPT_ENCODING, "gzip, br")]).await;
     assert_eq!(headers[header::CONTENT_ENCODING], "gzip");
     let mut text = String::new();
@@ -54,13 +54,13 @@ async fn a_file_is_compressed_for_who_takes_it_so_and_not_sent_to_who_has_it() {
 }
 
 #[test]
-fn all_of_it_is_small() {
+fn the_page_is_small() {
     let sent: usize = READY.iter().map(|file| file.compressed.len()).sum();
     assert!(sent < 48 << 10, "{sent} bytes, compressed");
 }
 
 #[test]
-fn no_text_becomes_markup_or_code_and_nothing_comes_from_elsewhere() {
+fn the_page_renders_no_text_as_markup_and_loads_nothing_from_other_servers() {
     const BANNED: &[&str] = &[
         "innerHTML",
         "outerHTML",
@@ -90,7 +90,7 @@ fn no_text_becomes_markup_or_code_and_nothing_comes_from_elsewhere() {
 }
 
 #[test]
-fn every_file_that_one_names_is_there() {
+fn every_imported_file_exists() {
     let known: Vec<&str> = FILES.iter().map(|file| file.path).collect();
     for file in FILES.iter().filter(|file| file.kind == SCRIPT) {
         for named in file
@@ -131,7 +131,7 @@ fn read_by_the_page() -> BTreeMap<&'static str, Vec<&'static str>> {
 }
 
 #[test]
-fn what_the_page_reads_of_an_answer_is_there() {
+fn every_field_that_the_page_reads_is_in_the_openapi_document() {
     let document = views::openapi();
     let read = read_by_the_page();
     assert!(read.len() > 25, "{read:?}");
@@ -148,7 +148,7 @@ fn what_the_page_reads_of_an_answer_is_there() {
 }
 
 #[test]
-fn answers_reach_the_page_by_these_functions_alone() {
+fn only_two_files_of_the_page_read_responses() {
     for file in FILES.iter().filter(|file| file.kind == SCRIPT) {
         if !["/page/api.js", "/page/answers.js"].contains(&file.path) {
             assert!(

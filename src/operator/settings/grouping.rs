@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_and_places_are_read_strictly() {
+    fn invalid_pairs_and_object_names_are_refused() {
         assert_eq!(pair("a.b/c=d"), Ok(("a.b/c".to_owned(), "d".to_owned())));
         assert_eq!(place("ns/map"), Ok(("ns".to_owned(), "map".to_owned())));
         for wrong in ["a", "=b", ""] {

@@ -52,7 +52,7 @@ fn a_network_that_falls_silent_is_noticed_within_half_a_minute() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_at_once_with_the_flag() {
+fn all_invalid_flags_are_reported_at_once() {
     let wrong = parse(&[
         "--scheduler-name=It's",
         "--queue-label-key=a b",
@@ -84,7 +84,7 @@ fn all_that_is_wrong_is_said_at_once_with_the_flag() {
 }
 
 #[test]
-fn zones_count_only_if_they_are_to() {
+fn numa_zones_are_used_only_with_the_flag() {
     assert_eq!(parse(&["--numa=false"]).unwrap().common.components.numa, None);
     assert_eq!(parse(&["--numa"]).unwrap().common.components.numa, Some(Vec::new()));
     let both = parse(&["--numa", "--numa-ignore=memory, hugepages-2Mi"]).unwrap();
@@ -92,7 +92,7 @@ fn zones_count_only_if_they_are_to() {
 }
 
 #[test]
-fn a_url_takes_the_place_of_the_service() {
+fn a_url_replaces_the_service() {
     let settings = parse(&["--webhook-url=https://192.0.2.7:9443/"]).unwrap();
     assert_eq!(
         settings.common.admission.target,

@@ -7,7 +7,7 @@ async fn sentence(task: impl Future<Output = anyhow::Result<()>> + Send + 'stati
 }
 
 #[tokio::test]
-async fn a_task_that_ends_says_which_it_is_and_why() {
+async fn the_end_of_a_task_is_reported_with_its_name_and_error() {
     assert_eq!(sentence(async { Ok(()) }).await, "binder ended, and was to go on");
     assert_eq!(
         sentence(async { Err(anyhow!("no thread")) }).await,
@@ -20,7 +20,7 @@ async fn a_task_that_ends_says_which_it_is_and_why() {
 }
 
 #[tokio::test]
-async fn draining_names_who_is_late() {
+async fn draining_names_the_tasks_that_do_not_end() {
     let mut supervisor = Supervisor::default();
     supervisor.start("quick", async { anyhow::Ok(()) });
     supervisor.start("slow", std::future::pending::<anyhow::Result<()>>());

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_schema_that_is_named_is_there() {
+    fn every_referenced_schema_exists() {
         let document = openapi();
         let text = document.to_string();
         let named = text

@@ -70,7 +70,7 @@ fn tables_like_those_of_philly_and_helios_are_read() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn errors_name_the_line() {
     let wrong = |text: &str| format!("{:#}", jobs::read(text).unwrap_err());
     assert_eq!(
         wrong("job_id,vc,submit_time,gpu_num,duration\na,v,soon,1,5\n"),

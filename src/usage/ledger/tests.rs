@@ -32,7 +32,7 @@ fn plainly(changes: &[(i64, i64)], sample: i64, start: i64, now: i64, half_life:
 }
 
 #[test]
-fn use_is_a_share_of_the_cluster_over_the_window() {
+fn usage_is_a_share_of_the_cluster_over_the_window() {
     let mut ledger = Ledger::new(Window::Sliding(10 * HOUR), None);
     ledger.capacity([0, 0, 10], Time(0));
     ledger.hold(&name("a"), [0, 0, 8], Time(7 * HOUR));
@@ -46,7 +46,7 @@ fn use_is_a_share_of_the_cluster_over_the_window() {
 }
 
 #[test]
-fn what_is_older_by_a_half_life_counts_half() {
+fn usage_older_by_a_half_life_has_half_the_weight() {
     let mut ledger = Ledger::new(Window::Sliding(100 * HOUR), Some(HOUR));
     ledger.capacity([0, 0, 1], Time(0));
     ledger.hold(&name("old"), [0, 0, 1], Time(50 * HOUR));
@@ -61,7 +61,7 @@ fn what_is_older_by_a_half_life_counts_half() {
 }
 
 #[test]
-fn windows_that_begin_anew_forget_all_at_once() {
+fn tumbling_windows_reset_usage_at_their_start() {
     let window = Window::Tumbling {
         size: HOUR,
         start: Time(0),
@@ -83,7 +83,7 @@ fn a_resource_that_the_cluster_does_not_have_is_not_used() {
 }
 
 #[test]
-fn who_is_gone_holds_nothing_and_has_used_what_it_used() {
+fn a_deleted_queue_keeps_its_past_usage() {
     let mut ledger = Ledger::new(Window::Sliding(HOUR), None);
     ledger.capacity([0, 0, 1], Time(0));
     ledger.hold(&name("a"), [0, 0, 1], Time(0));
@@ -92,7 +92,7 @@ fn who_is_gone_holds_nothing_and_has_used_what_it_used() {
 }
 
 #[test]
-fn what_is_not_known_counts_for_nobody() {
+fn unknown_periods_count_as_no_usage() {
     let mut ledger = Ledger::new(Window::Sliding(10 * HOUR), None);
     ledger.capacity([0, 0, 4], Time(0));
     ledger.hold(&name("a"), [0, 0, 4], Time(0));
@@ -112,7 +112,7 @@ fn what_is_not_known_counts_for_nobody() {
 }
 
 #[test]
-fn more_queues_than_there_is_room_for_lose_the_least_used() {
+fn beyond_the_limit_the_queues_with_the_least_usage_are_dropped() {
     let mut ledger = Ledger::new(Window::Sliding(HOUR), None);
     ledger.capacity([0, 0, 1_000_000], Time(0));
     for queue in 0..500 {
@@ -131,7 +131,7 @@ fn more_queues_than_there_is_room_for_lose_the_least_used() {
 }
 
 #[test]
-fn nonsense_that_was_kept_is_no_panic_and_no_use() {
+fn invalid_stored_data_is_ignored_without_a_panic() {
     let kept = r#"{"at": 9000000000000000000, "capacity": {"held": [-1, 0, 5], "pieces": [[-9, 9223372036854775807, [1e38, -1, 1]]]},
         "queues": {"a": {"held": [0, 0, -7], "pieces": [[0, 10, [1, 1, 1]], [9223372036854775807, -5, [1, 1, 1]]]}}}"#;
     let kept: State = serde_json::from_str(kept).expect("of the right form");
@@ -143,7 +143,7 @@ fn nonsense_that_was_kept_is_no_panic_and_no_use() {
 }
 
 #[test]
-fn a_thousand_queues_are_kept_in_the_room_there_is() {
+fn a_thousand_queues_fit_into_the_size_limit() {
     let mut ledger = Ledger::new(Window::Sliding(168 * HOUR), None);
     ledger.capacity([1_000_000, 1 << 50, 1 << 30], Time(0));
     for hour in 0..168 {

@@ -15,7 +15,7 @@ fn asked(yaml: &str, now: &str) -> Option<Vec<String>> {
 const WHOLE: &str = "kube_node_status_capacity";
 
 #[test]
-fn a_sliding_window_is_asked_for_as_it_is() {
+fn a_sliding_window_is_queried_as_a_range() {
     let asked = asked("clientType: prometheus", "2025-01-15T14:30:00Z").expect("queries");
     let by = "max by (queue_metadata_name, queue_name)";
     assert_eq!(
@@ -32,7 +32,7 @@ fn a_sliding_window_is_asked_for_as_it_is() {
 }
 
 #[test]
-fn windows_that_begin_anew_are_asked_for_from_their_beginning() {
+fn tumbling_windows_are_queried_from_their_start() {
     let cron = "{clientType: prometheus, usageParams: {windowType: cron, cronString: '0 12 * * 1', halfLifePeriod: 90m,
         extraParams: {gpuAllocationMetric: held, queryResolution: 500ms}}}";
     let queries = asked(cron, "2025-01-15T15:00:00Z").expect("queries");
@@ -60,7 +60,7 @@ fn answer(samples: &[(&str, &str, &str)]) -> Answer {
 }
 
 #[test]
-fn a_share_is_what_was_held_of_what_there_was() {
+fn a_share_is_the_allocated_amount_over_the_capacity() {
     let none = answer(&[]);
     let answers = [
         answer(&[("", "", "1000")]),
@@ -86,7 +86,7 @@ fn a_share_is_what_was_held_of_what_there_was() {
 }
 
 #[test]
-fn what_is_no_answer_is_said() {
+fn invalid_responses_are_errors() {
     for (body, says) in [
         ("<html>", "not an answer of Prometheus"),
         (

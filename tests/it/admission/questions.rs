@@ -51,7 +51,7 @@ fn half_sent(bytes: usize) -> Body {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn questions_are_bounded_before_they_are_read() {
+async fn admission_requests_are_bounded_before_they_are_read() {
     let (cluster, _operator) = quick_start(Settings::embedded()).await;
     let webhooks = Webhooks::of(&cluster).await;
     let review = |object: String| {
@@ -76,7 +76,7 @@ async fn questions_are_bounded_before_they_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn half_sent_questions_are_given_up_and_keep_nobody_waiting() {
+async fn incomplete_admission_requests_time_out_and_delay_no_others() {
     let (cluster, _operator) = quick_start(Settings::embedded()).await;
     let webhooks = Webhooks::of(&cluster).await;
     let slow: Vec<_> = (0..100)

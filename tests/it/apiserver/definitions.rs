@@ -66,7 +66,7 @@ impl Defined {
 }
 
 #[tokio::test]
-async fn a_kind_comes_and_goes() {
+async fn a_kind_is_served_from_creation_to_deletion_of_its_definition() {
     on_each(async |cluster: &Cluster| {
         let defined = Defined::install(cluster).await;
         let group = cluster
@@ -163,7 +163,7 @@ async fn objects_are_pruned_defaulted_and_validated() {
 }
 
 #[tokio::test]
-async fn status_scale_and_spec_are_apart() {
+async fn status_scale_and_spec_are_written_separately() {
     on_each(async |cluster: &Cluster| {
         let defined = Defined::install(cluster).await;
         let one = format!("{}/a", defined.all);

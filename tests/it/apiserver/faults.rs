@@ -163,7 +163,7 @@ async fn an_open_watch_may_fall_silent() {
 }
 
 #[tokio::test]
-async fn chance_follows_its_seed() {
+async fn random_faults_follow_their_seed() {
     let mut outcomes = Vec::new();
     for _ in 0..2 {
         let (server, client) = start().await;
@@ -252,7 +252,7 @@ async fn watches_are_dropped_or_expire() {
 }
 
 #[tokio::test]
-async fn compacted_history_is_gone_for_lists_too() {
+async fn compacted_revisions_cannot_be_listed() {
     let (server, client) = start().await;
     for name in ["a", "b", "c"] {
         create(&client, name).await.unwrap().ok();
@@ -283,7 +283,7 @@ async fn compacted_history_is_gone_for_lists_too() {
 }
 
 #[tokio::test]
-async fn kubes_own_watcher_survives_all_of_it() {
+async fn kubes_watcher_recovers_from_all_faults() {
     let (server, client) = start().await;
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
     let mut events = pin!(watcher(api, watcher::Config::default()).filter_map(async |event| event.ok()));
@@ -309,7 +309,7 @@ async fn kubes_own_watcher_survives_all_of_it() {
 }
 
 #[tokio::test]
-async fn a_history_that_is_full_forgets_the_oldest() {
+async fn a_full_history_drops_the_oldest_revisions() {
     let server = ApiServer::start(Options {
         history: 4,
         ..Options::default()
@@ -425,7 +425,7 @@ async fn writes_are_counted_by_who_made_them() {
 }
 
 #[tokio::test]
-async fn nobody_comes_in_without_a_token() {
+async fn requests_without_a_token_are_refused() {
     let (server, _) = start().await;
     let kubeconfig = server.kubeconfig(&Identity::admin());
     let stranger = kubeconfig

@@ -337,7 +337,7 @@ async fn kinds_that_are_not_served_have_no_match() {
 }
 
 #[tokio::test]
-async fn get_watches_until_it_has_seen_enough() {
+async fn kubectl_get_watch_ends_on_request() {
     with_kubectl(async |kubectl| {
         kubectl.ok("create -f -", POD).await;
         // The request timeout ends the watch.

@@ -55,7 +55,7 @@ async fn selectors_choose() {
 }
 
 #[tokio::test]
-async fn pages_show_one_moment() {
+async fn pages_of_a_list_have_one_revision() {
     on_each(async |cluster: &Cluster| {
         make(cluster, &["a", "b", "d"]).await;
         let all = cluster.core("configmaps");

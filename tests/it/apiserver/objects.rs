@@ -287,7 +287,7 @@ async fn propagation_is_written_as_finalizers() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_leaving_takes_nothing_new() {
+async fn a_terminating_namespace_accepts_no_new_objects() {
     on_each(async |cluster: &Cluster| {
         let name = format!("{}-leaving", cluster.namespace);
         let path = format!("/api/v1/namespaces/{name}");
@@ -316,7 +316,7 @@ async fn a_namespace_that_is_leaving_takes_nothing_new() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_says_so() {
+async fn unserved_kinds_get_404() {
     on_each(async |cluster: &Cluster| {
         let missing = "the server could not find the requested resource";
         for path in [cluster.core("unknowns"), cluster.group("apps/v1", "unknowns")] {
@@ -418,7 +418,7 @@ async fn workloads_scale() {
 }
 
 #[tokio::test]
-async fn a_job_knows_its_pods_and_leaves_them_behind() {
+async fn a_job_selects_its_pods_and_orphans_them_on_deletion() {
     on_each(async |cluster: &Cluster| {
         let all = cluster.group("batch/v1", "jobs");
         let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
@@ -484,7 +484,7 @@ async fn events_are_the_same_in_both_groups() {
 }
 
 #[tokio::test]
-async fn reviews_say_who_one_is_and_what_one_may() {
+async fn reviews_show_the_users_identity_and_rights() {
     on_each(async |cluster: &Cluster| {
         let me = cluster
             .post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({}))
@@ -505,7 +505,7 @@ async fn reviews_say_who_one_is_and_what_one_may() {
 }
 
 #[tokio::test]
-async fn some_namespaces_never_go_and_nodes_are_in_none() {
+async fn system_namespaces_cannot_be_deleted_and_nodes_have_no_namespace() {
     on_each(async |cluster: &Cluster| {
         assert_eq!(
             cluster.delete("/api/v1/namespaces/default").await.refusal(),

@@ -297,7 +297,7 @@ async fn gates_hold_a_pod_back() {
 }
 
 #[tokio::test]
-async fn a_bound_pod_is_given_time_to_end() {
+async fn a_bound_pod_has_a_grace_period() {
     on_each(async |cluster: &Cluster| {
         let all = cluster.core("pods");
         cluster.post(&all, &pod("free", &json!({}))).await.ok();
@@ -328,7 +328,7 @@ async fn a_bound_pod_is_given_time_to_end() {
 }
 
 #[tokio::test]
-async fn a_finished_pod_goes_at_once() {
+async fn a_finished_pod_is_deleted_at_once() {
     on_each(async |cluster: &Cluster| {
         let one = cluster.core("pods/a");
         cluster.post(&cluster.core("pods"), &pod("a", &json!({}))).await.ok();
@@ -387,7 +387,7 @@ async fn an_eviction_respects_budgets() {
 }
 
 #[tokio::test]
-async fn a_new_node_is_not_ready_until_it_says_so() {
+async fn a_new_node_is_not_ready_until_its_status_says_so() {
     on_each(async |cluster: &Cluster| {
         let name = cluster.namespace.clone();
         let node = json!({"metadata": {"name": name}, "status": {"capacity": {"cpu": 4, "nvidia.com/gpu": 8}}});

@@ -77,7 +77,7 @@ async fn bound(cluster: &Cluster, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_a_bound_pod_was_charged_by_stays() {
+async fn labels_that_a_bound_pod_is_charged_by_are_immutable() {
     on_each(async |cluster: &Cluster| {
         install(cluster).await;
         let path = bound(cluster, "a").await;
@@ -143,7 +143,7 @@ async fn what_a_bound_pod_was_charged_by_stays() {
 }
 
 #[tokio::test]
-async fn before_the_binding_a_pod_may_change_but_names_no_gpu_group() {
+async fn before_the_binding_labels_may_change_except_gpu_groups() {
     on_each(async |cluster: &Cluster| {
         install(cluster).await;
         let tenant = cluster.acting_as("tenant").await;
@@ -177,7 +177,7 @@ async fn before_the_binding_a_pod_may_change_but_names_no_gpu_group() {
 }
 
 #[tokio::test]
-async fn pods_of_other_schedulers_are_nobodys_business() {
+async fn pods_of_other_schedulers_are_not_restricted() {
     on_each(async |cluster: &Cluster| {
         install(cluster).await;
         let tenant = cluster.acting_as("tenant").await;
@@ -193,7 +193,7 @@ async fn pods_of_other_schedulers_are_nobodys_business() {
 }
 
 #[tokio::test]
-async fn pods_that_hold_gpus_are_made_by_the_operator_alone() {
+async fn only_the_operator_creates_reservation_pods() {
     on_each(async |cluster: &Cluster| {
         install(cluster).await;
         let tenant = cluster.acting_as("tenant").await;

@@ -87,7 +87,7 @@ fn writes_per_pod(bench: &Bench, since: Instant) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_pods_come_and_go_for_five_writes_each() {
+async fn a_plain_pod_costs_five_writes_from_creation_to_deletion() {
     let bench = nodes().await;
     for round in 0..2 {
         bench.server.audit().clear();
@@ -120,7 +120,7 @@ async fn plain_pods_come_and_go_for_five_writes_each() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pods_of_gangs_cost_half_of_that() {
+async fn pods_of_gangs_cost_half_as_many_writes() {
     const SIZE: usize = 10;
     let bench = nodes().await;
     let mut owners: Vec<OwnerReference> = Vec::new();

@@ -7,7 +7,7 @@ use unikai::devcluster::world::NodeSpec;
 use super::bench::{self, Bench, pod};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn owners_whose_names_are_none_stop_no_grouping() {
+async fn owners_with_invalid_names_do_not_stop_grouping() {
     let bench = Bench::start(vec![NodeSpec::gpu("n1", 8)]).await;
     for number in 0..40 {
         let mut hostile = pod(&format!("hostile-{number}"), json!({"cpu": "1"}));
@@ -39,7 +39,7 @@ async fn owners_whose_names_are_none_stop_no_grouping() {
 
 /// More sub-groups than are read, and pods that change without end: the pods of others run meanwhile, and so does the honest pod of the same job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_that_change_without_end_delay_no_others() {
+async fn pods_that_change_constantly_delay_no_others() {
     let bench = Bench::start(vec![NodeSpec::gpu("n1", 8)]).await;
     let parts: Vec<String> = (0..3_000).map(|number| format!("part-{number}=1")).collect();
     let annotations = json!({"kai.scheduler/subgroups": parts.join(","), "kai.scheduler/subgroup-label": "part"});

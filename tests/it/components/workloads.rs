@@ -358,7 +358,7 @@ async fn a_knative_revision_starts_with_its_minimum() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_group_whose_write_meets_a_conflict_is_written_again_without_a_word() {
+async fn a_pod_group_write_with_a_conflict_is_retried_without_an_event() {
     let bench = Bench::start(vec![NodeSpec::gpu("n1", 8)]).await;
     for verb in ["create", "patch"] {
         let refused = Effect::Refuse {
@@ -397,7 +397,7 @@ async fn a_pod_group_whose_write_meets_a_conflict_is_written_again_without_a_wor
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workloads_that_make_no_sense_are_told_so_and_disturb_nobody() {
+async fn invalid_workloads_get_the_reason_and_affect_no_others() {
     let bench = Bench::start(vec![NodeSpec::gpu("n1", 8)]).await;
     bench.serve("kubeflow.org", "v1", "PyTorchJob").await;
     bench.serve("example.com", "v1", "Vault").await;

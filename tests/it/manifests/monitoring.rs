@@ -50,7 +50,7 @@ fn selectors(query: &str) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn dashboard_and_alerts_ask_for_metrics_and_labels_that_there_are() {
+fn dashboard_and_alerts_query_existing_metrics_and_labels() {
     let families = families();
     for query in queries() {
         let selectors = selectors(&query);
@@ -111,7 +111,7 @@ fn every_alert_has_its_section_in_the_runbook_and_every_section_its_alert() {
 }
 
 #[test]
-fn panels_do_not_overlap_and_have_numbers_of_their_own() {
+fn panels_do_not_overlap_and_have_unique_ids() {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap();
     let mut cells = BTreeMap::new();
@@ -130,7 +130,7 @@ fn panels_do_not_overlap_and_have_numbers_of_their_own() {
 
 /// With Prometheus's own tool, where it is installed: Debian has it in the package prometheus.
 #[test]
-fn the_rules_do_what_they_are_meant_to_do() {
+fn the_alert_rules_fire_on_their_test_series() {
     if Command::new("promtool").arg("--version").output().is_err() {
         eprintln!("no promtool: not tried");
         return;

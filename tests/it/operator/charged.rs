@@ -126,7 +126,7 @@ fn attacks() -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whole_gpus_stay_charged_to_their_queue_whatever_is_written_into_a_running_pod() {
+async fn whole_gpus_stay_charged_to_their_queue_when_labels_of_the_running_pod_change() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 4)]).await;
     lab.without_policies().await;
     lab.apply(&limited("small", 2)).await;
@@ -164,7 +164,7 @@ async fn whole_gpus_stay_charged_to_their_queue_whatever_is_written_into_a_runni
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shared_gpu_stays_with_its_user_whatever_is_written_into_it() {
+async fn a_shared_gpu_stays_with_its_user_when_labels_of_the_pod_change() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     lab.without_policies().await;
     let mut operator = lab.replica_with("one", &sharing()).await;
@@ -203,7 +203,7 @@ async fn a_shared_gpu_stays_with_its_user_whatever_is_written_into_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_calls_itself_a_reservation_counts_for_what_it_asks_for() {
+async fn a_pod_with_the_labels_of_a_reservation_pod_counts_for_its_request() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8), NodeSpec::gpu("gpu-2", 1)]).await;
     let operator = lab.replica_with("one", &sharing()).await;
     let disguised = |name: &str, app: &str, node: &str, gpus: u32| {
@@ -269,7 +269,7 @@ async fn a_part_of_a_gpu_that_is_asked_for_at_length_is_not_reserved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_goes_while_its_bind_is_being_concluded_leaves_no_gpu_behind() {
+async fn a_pod_deleted_at_the_end_of_its_bind_leaves_no_reservation() {
     let lab = Lab::start((1..3).map(|n| NodeSpec::gpu(format!("gpu-{n}"), 1)).collect()).await;
     let operator = lab.replica_with("one", &sharing()).await;
     let reservations = Match {
@@ -315,7 +315,7 @@ fn job(name: &str, gpus: u32, queue: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_whose_pods_run_gets_them_no_protection_from_reclaim() {
+async fn changing_the_owner_of_running_pods_does_not_protect_them_from_reclaim() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 4)]).await;
     lab.apply(&limited("owed", 4)).await;
     let nothing = limited("greedy", 0).replace("quota: 0, limit: 0", "quota: 0, limit: -1");

@@ -34,7 +34,7 @@ async fn check(lab: &Lab) -> (bool, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sound_cluster_raises_no_alarm_and_what_is_broken_in_it_is_found() {
+async fn check_finds_nothing_in_a_correct_installation_and_each_fault_in_a_broken_one() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8), NodeSpec::cpu("cpu-1")]).await;
     for (name, yaml) in unikai::cli::manifests::files("unikai:test") {
         if name.contains("operator.yaml") {

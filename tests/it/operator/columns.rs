@@ -65,7 +65,7 @@ fn in_queue(mut object: Value, queue: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queues_and_pod_groups_say_in_a_line_how_they_are() {
+async fn kubectl_columns_show_the_state_of_queues_and_pod_groups() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     lab.create(team()).await.unwrap();

@@ -65,7 +65,7 @@ pub async fn says(lab: &Lab, kind: &str, aspect: &str, status: &str, generation:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_is_made_and_what_is_in_force_is_said() {
+async fn default_objects_are_created_and_conditions_show_what_is_in_force() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8), NodeSpec::gpu("gpu-2", 8)]).await;
     let operator = lab.replica("one").await;
     for kind in [CONFIG, SHARD] {
@@ -112,7 +112,7 @@ async fn what_is_missing_is_made_and_what_is_in_force_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scheduling_is_switched_off_and_on_while_the_rest_goes_on() {
+async fn scheduling_is_switched_off_and_on_while_other_components_run() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     let switch = |on: bool| json!({"spec": {"scheduler": {"service": {"enabled": on}}}});
@@ -169,7 +169,7 @@ async fn changes_under_load_lose_no_bind_and_make_none_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_names_is_followed_by_all_components() {
+async fn changed_names_are_applied_by_all_components() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     let patch = json!({"spec": {
@@ -193,7 +193,7 @@ async fn a_change_of_names_is_followed_by_all_components() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_shard_a_pool_waits_until_the_shard_is_there_again() {
+async fn a_pool_without_its_shard_is_not_scheduled_until_the_shard_exists_again() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     says(&lab, SHARD, "Ready", "True", 1).await;

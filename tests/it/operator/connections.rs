@@ -27,7 +27,7 @@ fn about(line: &serde_json::Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_of_the_webhooks_that_fail_are_told_once_by_address_and_cause() {
+async fn failed_tls_handshakes_are_logged_once_by_address_and_cause() {
     const MESSAGE: &str = "a client's connection to the webhooks failed";
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let replica = lab.replica("one").await;
@@ -88,7 +88,7 @@ async fn clients_of_the_webhooks_that_fail_are_told_once_by_address_and_cause() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_drops_connections_is_told_once_and_not_by_every_watch() {
+async fn dropped_connections_to_the_api_server_are_logged_once() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let replica = lab.replica_with("one", &["--watch-timeout", "2"]).await;
     let all = Match {

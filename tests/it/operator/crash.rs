@@ -30,7 +30,7 @@ fn bindings(lab: &Lab) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_while_binding_and_started_again_all_run_and_none_twice() {
+async fn after_a_crash_during_binds_all_pods_are_bound_once() {
     let lab = Lab::start(gpu_nodes(63)).await;
     let mut first = lab.replica_with("first", QUICK_LEASE).await;
     first.leads().await;
@@ -56,7 +56,7 @@ async fn killed_while_binding_and_started_again_all_run_and_none_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_hands_over_at_once() {
+async fn on_sigterm_the_lease_is_released_at_once() {
     let lab = Lab::start(gpu_nodes(2)).await;
     let mut first = lab.replica("first").await;
     first.leads().await;
@@ -75,7 +75,7 @@ async fn sigterm_hands_over_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_kill_the_other_leads_when_the_lease_ends() {
+async fn after_a_crash_the_other_replica_leads_when_the_lease_expires() {
     let lab = Lab::start(gpu_nodes(2)).await;
     let mut first = lab.replica_with("first", QUICK_LEASE).await;
     first.leads().await;
@@ -88,7 +88,7 @@ async fn after_a_kill_the_other_leads_when_the_lease_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_slept_beyond_its_lease_writes_nothing_more() {
+async fn a_leader_paused_beyond_its_lease_writes_nothing() {
     let lab = Lab::start(gpu_nodes(8)).await;
     let sleeper = lab.replica_with("sleeper", QUICK_LEASE).await;
     sleeper.leads().await;

@@ -86,7 +86,7 @@ async fn claim_of(lab: &Lab, pod: &str) -> Option<(Vec<String>, Vec<String>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_goes_from_pod_to_pod() {
+async fn a_device_is_allocated_to_one_pod_after_the_other() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1"), NodeSpec::cpu("cpu-2")]).await;
     lab.apply(ONE_DEVICE).await;
     lab.apply(&TEMPLATE.replace("team", TEAM)).await;
@@ -146,7 +146,7 @@ async fn writes_of_claims_that_hang_are_made_up_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resource_that_a_class_stands_for_gets_a_claim_of_its_own() {
+async fn an_extended_resource_of_a_device_class_gets_a_claim() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1"), NodeSpec::cpu("cpu-2")]).await;
     lab.apply(ONE_DEVICE).await;
     let operator = lab.replica("one").await;

@@ -36,7 +36,7 @@ async fn event(lab: &Lab, kind: &str, name: &str, reason: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_that_lost_a_pod_is_said_to_be_stale() {
+async fn a_gang_that_lost_a_pod_gets_the_event_stale_job() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     lab.create(json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
@@ -56,7 +56,7 @@ async fn a_gang_that_lost_a_pod_is_said_to_be_stale() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_outside_what_is_scheduled_are_told_so() {
+async fn pods_that_are_not_scheduled_get_an_event() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let scope = ["--pod-label-selector", "tier=batch"];
     let operator = lab.replica_with("one", &scope).await;

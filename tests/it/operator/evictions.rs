@@ -33,7 +33,7 @@ async fn is_running(lab: &Lab, name: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_cannot_be_evicted_is_not_asked_for_again_and_again_and_another_goes() {
+async fn a_refused_eviction_backs_off_and_another_pod_is_evicted() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2), NodeSpec::cpu("cpu-1")]).await;
     let operator = lab.replica("one").await;
     for name in ["yields", "stays"] {
@@ -135,7 +135,7 @@ async fn an_eviction_that_is_refused_for_now_is_asked_for_ever_more_rarely_and_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nobody_else_can_go_a_budget_is_overruled_and_named() {
+async fn without_other_victims_a_budget_is_overruled_and_named() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let operator = lab.replica("one").await;
     let mut kept = pod("kept", 1);

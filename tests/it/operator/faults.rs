@@ -30,7 +30,7 @@ async fn dropped_and_expired_watches_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_slow_and_doubtful_bindings_end_well() {
+async fn refused_slow_and_unanswered_bindings_succeed_eventually() {
     let lab = Lab::start(gpu_nodes(8)).await;
     let operator = lab.replica("one").await;
     let chance = |seed| Times::Chance { probability: 0.2, seed };
@@ -66,7 +66,7 @@ async fn a_binding_that_took_effect_but_answered_500_is_not_repeated_elsewhere()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_vanishes_takes_no_more_pods() {
+async fn a_deleted_node_gets_no_pods() {
     let lab = Lab::start(gpu_nodes(2)).await;
     let operator = lab.replica("one").await;
     lab.create(pod("first", 8)).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_pod_deleted_while_it_is_being_bound_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_malformed_object_stops_nothing() {
+async fn one_malformed_object_does_not_affect_others() {
     let lab = Lab::start(gpu_nodes(1)).await;
     // Objects from before our CRDs, whose schema let anything in.
     lab.loosen_schema("podgroups.scheduling.run.ai").await;

@@ -35,7 +35,7 @@ macro_rules! shows {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_that_waits_is_shown_by_queue_and_cause_and_since_when() {
+async fn metrics_show_waiting_pod_groups_by_queue_and_cause_with_the_oldest() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8), NodeSpec::gpu("gpu-2", 8)]).await;
     let operator = lab.replica("one").await;
     operator.leads().await;
@@ -125,7 +125,7 @@ async fn work_that_waits_is_shown_by_queue_and_cause_and_since_when() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_for_scheduling_gates_alone_is_gated() {
+async fn pod_groups_with_only_gated_pods_have_the_cause_gated() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     operator.leads().await;
@@ -143,7 +143,7 @@ async fn what_waits_for_scheduling_gates_alone_is_gated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gpus_are_shown_by_what_can_be_had_of_them() {
+async fn gpus_are_shown_by_availability() {
     let nodes = ["gpu-1", "gpu-2", "gpu-3"].map(|name| NodeSpec::gpu(name, 8));
     let lab = Lab::start(nodes.to_vec()).await;
     let operator = lab.replica("one").await;
@@ -198,7 +198,7 @@ async fn decisions_are_counted_by_action_and_failed_bindings_by_cause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fields_of_the_configuration_without_effect_are_counted_and_go_with_their_object() {
+async fn fields_without_effect_are_counted_until_their_object_is_deleted() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     operator.leads().await;

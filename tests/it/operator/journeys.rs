@@ -17,7 +17,7 @@ fn two_gpu_nodes() -> Vec<NodeSpec> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_run_where_they_belong() {
+async fn pods_run_on_the_nodes_that_fit_them() {
     let lab = Lab::start(two_gpu_nodes()).await;
     let operator = lab.replica("one").await;
     lab.create(pod("cpu-only-pod", 0)).await.unwrap();
@@ -95,7 +95,7 @@ async fn without_enforcement_a_wrong_queue_is_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sub_group_that_is_not_there_is_told_on_the_pod() {
+async fn a_missing_sub_group_is_reported_on_the_pod() {
     let lab = Lab::start(two_gpu_nodes()).await;
     let _operator = lab.replica("one").await;
     let mut lost = pod("lost", 0);
@@ -196,7 +196,7 @@ async fn a_gang_starts_whole_or_waits_whole_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_cluster_is_left_alone() {
+async fn an_idle_cluster_gets_no_writes() {
     let lab = Lab::start(two_gpu_nodes()).await;
     let operator = lab.replica("one").await;
     operator.leads().await;
@@ -220,7 +220,7 @@ async fn an_idle_cluster_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queues_go_parents_first_and_what_waits_in_them_says_so() {
+async fn pods_of_deleted_queues_wait_with_the_reason() {
     let lab = Lab::start(two_gpu_nodes()).await;
     let operator = lab.replica("one").await;
     lab.create(pod("runs", 1)).await.unwrap();
@@ -253,7 +253,7 @@ async fn queues_go_parents_first_and_what_waits_in_them_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn protected_queues_stay_as_long_as_they_are_used() {
+async fn protected_queues_in_use_cannot_be_deleted() {
     let lab = Lab::start(two_gpu_nodes()).await;
     let _operator = lab.replica_with("one", &["--protect-queues"]).await;
     let deletion = async || lab.queues().delete("default", &DeleteParams::default()).await;

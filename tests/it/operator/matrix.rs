@@ -319,7 +319,7 @@ async fn recorded() -> Vec<Point> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_before_or_after_any_write_the_next_process_goes_on() {
+async fn after_a_crash_at_any_write_the_next_process_continues() {
     let points = recorded().await;
     let effects = [Effect::Drop, Effect::DropAfter];
     let cases: Vec<(&Point, Effect)> = effects
@@ -336,7 +336,7 @@ async fn killed_before_or_after_any_write_the_next_process_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_write_is_answered_all_run_and_nothing_is_left() {
+async fn after_any_response_to_any_write_all_pods_run_and_nothing_is_left() {
     let refuse = |code| Effect::Refuse {
         code,
         retry_after: None,

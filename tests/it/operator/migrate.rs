@@ -276,7 +276,7 @@ async fn in_force(lab: &Lab) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_kai_and_back_nothing_that_runs_is_touched() {
+async fn migration_to_unikai_and_back_does_not_affect_running_pods() {
     // 160 whole GPUs and twenty that two pods share each; four are left, and the gangs ask for eight on each of two nodes.
     let lab = Lab::start((0..23).map(|node| NodeSpec::gpu(format!("n{node:02}"), 8)).collect()).await;
     let policies = in_force(&lab).await;
@@ -389,7 +389,7 @@ async fn from_kai_and_back_nothing_that_runs_is_touched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_as_expected_is_refused() {
+async fn migrate_refuses_unexpected_states() {
     let lab = Lab::start(vec![NodeSpec::gpu("n1", 8)]).await;
     let (ok, told) = migrate(&lab, &["adopt"]).await;
     assert!(

@@ -50,7 +50,7 @@ fn of(replica: &Replica, verb: &str, resource: &str) -> Match {
 
 /// More bindings hang than may be under way at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn bindings_that_hang_delay_no_other_and_are_made_up_for() {
+async fn hanging_bindings_delay_no_others_and_are_retried() {
     let lab = lab().await;
     make_elsewhere(&lab).await;
     let operator = lab.replica_with("one", HURRIED).await;
@@ -98,7 +98,7 @@ async fn a_binding_that_took_effect_without_an_answer_is_not_repeated_elsewhere(
 
 /// Writes that nobody waits for, one kind after the other.
 #[tokio::test(flavor = "multi_thread")]
-async fn pod_groups_statuses_and_events_that_hang_do_not_stop_bindings() {
+async fn hanging_writes_of_pod_groups_statuses_and_events_do_not_stop_bindings() {
     let lab = lab().await;
     let operator = lab.replica_with("one", HURRIED).await;
     let written = [
@@ -208,7 +208,7 @@ async fn webhooks_whose_registration_hangs_are_registered_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_whose_reading_hangs_hold_up_their_own_pods_only() {
+async fn hanging_reads_of_owners_delay_only_their_own_pods() {
     let lab = lab().await;
     let operator = lab.replica_with("one", HURRIED).await;
     lab.server
@@ -222,7 +222,7 @@ async fn owners_whose_reading_hangs_hold_up_their_own_pods_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_whose_taking_hangs_is_taken_in_the_end() {
+async fn a_lease_is_taken_after_hanging_requests() {
     let lab = lab().await;
     let lease = &[
         "--lease-duration",
@@ -251,7 +251,7 @@ async fn a_lease_whose_taking_hangs_is_taken_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watches_that_fall_silent_are_replaced() {
+async fn silent_watches_are_replaced() {
     let lab = lab().await;
     let operator = lab.replica_with("one", HURRIED).await;
     operator.leads().await;
@@ -278,7 +278,7 @@ async fn watches_that_fall_silent_are_replaced() {
 
 /// The first list of a kind comes up to a point, and no further.
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_that_never_end_are_begun_again() {
+async fn lists_that_never_end_are_restarted() {
     let lab = lab().await;
     let faults = lab.server.faults();
     for (resource, after) in [("pods", 0), ("nodes", 500), ("queues", usize::MAX)] {

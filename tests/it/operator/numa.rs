@@ -58,7 +58,7 @@ async fn predicted(lab: &Lab, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_go_where_a_zone_holds_them() {
+async fn pods_are_bound_to_nodes_where_they_fit_one_zone() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
     lab.apply(KIND).await;
     lab.create(zones("cpu-1", "single-numa-node")).await.unwrap();
@@ -90,7 +90,7 @@ async fn pods_go_where_a_zone_holds_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_kind_may_come_late_and_policies_may_change() {
+async fn the_kind_may_be_installed_later_and_policies_may_change() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
     let operator = lab.replica_with("one", &["--numa", "--numa-ignore=memory"]).await;
     lab.apply(KIND).await;

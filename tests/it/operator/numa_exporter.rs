@@ -167,7 +167,7 @@ async fn install(lab: &Lab) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_kubelet_gave_is_written_on_its_pods() {
+async fn zones_allocated_by_the_kubelet_are_written_on_pods() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     install(&lab).await;
     let operator = lab.replica("one").await;
@@ -238,7 +238,7 @@ async fn what_the_kubelet_gave_is_written_on_its_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_exporter_may_change_its_annotation_alone() {
+async fn the_exporter_may_change_only_its_annotation() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
     install(&lab).await;
     let mut free = pod("free", 0);
@@ -295,7 +295,7 @@ fn writes(lab: &Lab, operator: &Replica) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_daemon_set_comes_and_goes_with_what_asks_for_it() {
+async fn the_daemon_set_is_created_and_deleted_with_its_settings() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
     install(&lab).await;
     let operator = lab.replica("one").await;
@@ -358,7 +358,7 @@ async fn the_daemon_set_comes_and_goes_with_what_asks_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_right_the_config_says_so_and_the_rest_goes_on() {
+async fn a_missing_right_is_reported_in_the_config_and_affects_nothing_else() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
     let operator = lab.replica("one").await;
     let on = json!({"spec": {"numaPlacementExporter": {"service": {"enabled": true}}}});
@@ -382,7 +382,7 @@ async fn without_the_right_the_config_says_so_and_the_rest_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_goes_with_the_manifests() {
+async fn the_daemon_set_is_deleted_with_the_manifests() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
     install(&lab).await;
     let mut operator = lab.replica("one").await;

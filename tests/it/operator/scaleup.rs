@@ -29,7 +29,7 @@ async fn scaling_pods(lab: &Lab) -> Vec<(String, bool)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_asked_for_and_the_pods_that_share_it_run_there() {
+async fn scaling_pods_lead_to_a_node_and_the_pods_run_there() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let operator = lab
         .replica_with("one", &["--gpu-sharing", "--cluster-autoscaling"])

@@ -10,7 +10,7 @@ use super::lab::{Lab, eventually, pod};
 const KEY: &str = "unikai.dev/quota-schedule";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_waits_for_the_time_of_day_at_which_its_queue_may_have_gpus() {
+async fn a_pod_waits_until_the_quota_schedule_allows_its_request() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     let begins = Timestamp::now() + 6.seconds();

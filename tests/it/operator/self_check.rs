@@ -12,7 +12,7 @@ use super::lab::{Lab, eventually, gang, pod};
 const BUSY: Duration = Duration::from_secs(15);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_operator_finds_no_difference_between_its_model_and_one_built_anew() {
+async fn self_checks_of_a_busy_operator_find_no_difference() {
     let nodes = (0..4).map(|i| NodeSpec::gpu(format!("gpu-{i}"), 8)).collect();
     let lab = Lab::start(nodes).await;
     let operator = lab.replica_with("one", &["--self-check-interval", "0.1"]).await;

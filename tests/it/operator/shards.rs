@@ -89,7 +89,7 @@ async fn every_pool_works(lab: &Lab, round: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_replicas_lead_four_shards_and_take_over_those_of_one_that_ends_dies_or_sleeps() {
+async fn three_replicas_lead_four_shards_and_take_over_those_of_a_stopped_crashed_or_paused_one() {
     let lab = lab().await;
     let mut replicas = BTreeMap::new();
     for name in ["one", "two", "three"] {
@@ -130,7 +130,7 @@ async fn three_replicas_lead_four_shards_and_take_over_those_of_one_that_ends_di
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_comes_is_left_its_part_and_shared_gpus_change_hands() {
+async fn a_new_replica_gets_its_part_of_the_shards_including_shared_gpus() {
     let lab = lab().await;
     let sharing = [QUICK_LEASE, &["--gpu-sharing", "true"]].concat();
     let one = lab.replica_with("one", &sharing).await;
@@ -188,7 +188,7 @@ async fn a_replica_that_comes_is_left_its_part_and_shared_gpus_change_hands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_said_so() {
+async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_reported() {
     let lab = lab().await;
     // These come while nobody leads.
     lab.patch_node("default-1", json!({"metadata": {"labels": {LABEL: "violet"}}}))

@@ -113,7 +113,7 @@ fn node(pod: &Pod) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_deployments_share_a_gpu_a_third_takes_another_and_all_is_given_back() {
+async fn two_deployments_share_a_gpu_a_third_uses_another_and_all_are_freed() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2), NodeSpec::cpu("cpu-1")]).await;
     lab.apply(RUNTIME_CLASS).await;
     let operator = lab.replica_with("one", SHARING).await;
@@ -176,7 +176,7 @@ async fn two_deployments_share_a_gpu_a_third_takes_another_and_all_is_given_back
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_of_a_gpu_can_be_asked_for_by_memory_for_a_container_and_of_several_gpus() {
+async fn portions_are_requested_by_memory_for_one_container_and_of_several_gpus() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 4)]).await;
     let operator = lab.replica_with("one", SHARING).await;
     // 81559 MiB count as 81500.
@@ -329,7 +329,7 @@ fn refuse_reservations(lab: &Lab, times: Times) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reservation_that_cannot_be_made_is_explained_and_tried_again() {
+async fn a_failed_reservation_is_explained_and_retried() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
     let operator = lab.replica_with("one", SHARING).await;
     refuse_reservations(&lab, Times::Next(1));
@@ -361,7 +361,7 @@ async fn a_reservation_that_cannot_be_made_is_explained_and_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_finds_no_gpu_to_share_on_one_node_goes_to_another() {
+async fn after_a_failed_reservation_a_pod_is_bound_to_another_node() {
     let lab = Lab::start((1..3).map(|n| NodeSpec::gpu(format!("gpu-{n}"), 2)).collect()).await;
     let operator = lab.replica_with("one", SHARING).await;
     // Pods are packed: the next goes where the first is.
@@ -397,7 +397,7 @@ async fn rob(lab: &Lab, reservation: &Pod) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reservation_that_is_lost_is_made_anew_for_the_same_gpu() {
+async fn a_lost_reservation_is_recreated_for_the_same_gpu() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
     let operator = lab.replica_with("one", SHARING).await;
     let (server, reservation) = sharing(&lab).await;
@@ -420,7 +420,7 @@ async fn a_reservation_that_is_lost_is_made_anew_for_the_same_gpu() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_loses_the_reservation_of_its_gpu_for_good_is_evicted_and_starts_anew() {
+async fn users_of_a_permanently_lost_reservation_are_evicted_and_restarted() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
     let _operator = lab.replica_with("one", SHARING).await;
     let (server, reservation) = sharing(&lab).await;
@@ -504,7 +504,7 @@ async fn a_runtime_class_is_named_only_where_it_exists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reservation_pods_are_the_last_that_a_node_gives_up_and_may_do_nothing() {
+async fn reservation_pods_are_evicted_last_and_have_no_privileges() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let operator = lab.replica_with("one", SHARING).await;
     lab.create(sharing_pod("half", fraction("0.5"))).await.unwrap();
@@ -535,7 +535,7 @@ async fn reservation_pods_are_the_last_that_a_node_gives_up_and_may_do_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn devices_are_named_as_the_gpu_operator_has_it() {
+async fn devices_are_named_as_the_gpu_operator_configures() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     lab.apply(
         "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: clusterpolicies.nvidia.com}, spec: {group: nvidia.com, scope: Cluster, names: {kind: ClusterPolicy, plural: clusterpolicies}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}",
@@ -563,7 +563,7 @@ async fn devices_are_named_as_the_gpu_operator_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_config_map_of_somebody_else_is_left_as_it_is() {
+async fn config_maps_of_others_are_not_changed() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let operator = lab.replica_with("one", SHARING).await;
     let theirs = json!({
@@ -600,7 +600,7 @@ async fn a_config_map_of_somebody_else_is_left_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_shares_gpus_without_what_that_needs_is_told_what_to_apply() {
+async fn missing_gpu_sharing_manifests_are_reported() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let resource = ApiResource::erase::<Namespace>(&());
     let namespaces: Api<DynamicObject> = Api::all_with(lab.client.clone(), &resource);
@@ -648,7 +648,7 @@ async fn a_pod_of_another_scheduler_that_names_a_shared_gpu_holds_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_of_a_gpu_that_its_reservation_pod_has_no_more_are_given_another() {
+async fn users_get_another_gpu_when_their_reservation_pod_loses_it() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
     let operator = lab.replica_with("one", SHARING).await;
     lab.create(deployment("serving", fraction("0.5"))).await.unwrap();

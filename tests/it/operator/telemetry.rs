@@ -68,7 +68,7 @@ const OF_KAI: [(&str, &str, &[&str]); 34] = [
 ];
 
 #[test]
-fn the_metrics_of_kai_are_all_there_under_their_names_with_their_labels() {
+fn all_metrics_of_kai_exist_with_their_names_and_labels() {
     let all: BTreeMap<_, _> = OF_THE_PROCESS
         .iter()
         .chain(OF_OBJECTS)

@@ -217,7 +217,7 @@ fn now() -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queues_take_turns_by_what_a_prometheus_server_says() {
+async fn queues_take_turns_by_usage_from_a_prometheus_server() {
     let server = FakePrometheus::default();
     let address = server.serve().await;
     let lab = start(json!({"clientType": "prometheus", "connectionString": format!("http://{address}")})).await;

@@ -59,7 +59,7 @@ pub fn volume(name: &str, class: &str, zone: Option<&str>) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_claim_is_told_and_the_pod_runs_once_it_has_a_volume() {
+async fn a_missing_claim_is_reported_and_the_pod_runs_once_it_has_a_volume() {
     let lab = Lab::start(nodes_in_zones()).await;
     let operator = lab.replica("one").await;
     lab.create(using("reader", &["data"])).await.unwrap();
@@ -177,7 +177,7 @@ async fn claims_that_wait_share_the_volumes_that_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_that_does_not_come_in_time_is_given_up_and_asked_for_again() {
+async fn volume_binding_times_out_and_is_retried() {
     let lab = Lab::start(nodes_in_zones()).await;
     lab.create(class("late", "csi.example", "WaitForFirstConsumer"))
         .await
@@ -251,7 +251,7 @@ async fn a_volume_that_does_not_come_in_time_is_given_up_and_asked_for_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_config_map_is_waited_for_if_that_is_wanted() {
+async fn pods_wait_for_missing_config_maps_if_configured() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
     lab.apply(include_str!("../../../manifests/config-maps/rbac.yaml"))
         .await;

@@ -21,7 +21,7 @@ fn member(name: &str, group: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_says_that_its_group_is_gone_and_what_the_group_lacks_when_it_is_there_again() {
+async fn a_pod_shows_that_its_group_is_missing_and_later_what_the_group_lacks() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     lab.create(member("first", "train")).await.unwrap();
@@ -42,7 +42,7 @@ async fn a_pod_says_that_its_group_is_gone_and_what_the_group_lacks_when_it_is_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_could_not_be_grouped_says_so_until_it_can() {
+async fn a_pod_that_cannot_be_grouped_has_the_reason_until_it_can() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     let mut alone = pod("alone", 1);
@@ -64,7 +64,7 @@ async fn a_pod_that_could_not_be_grouped_says_so_until_it_can() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_owner_of_a_pod_of_another_scheduler_is_told_once() {
+async fn a_pod_of_another_scheduler_with_a_queue_gets_one_event() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     let mut other = pod("other", 0);

@@ -188,7 +188,7 @@ async fn single_pods_cost_two_writes_where_only_those_that_wait_get_a_pod_group(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_a_binding_is_written_once_bindings_are_done() {
+async fn other_writes_wait_until_bindings_are_done() {
     let lab = lab().await;
     // Each binding takes a while, so that the burst lasts longer than anything waits by itself.
     let slow = Effect::Delay(std::time::Duration::from_millis(700));
@@ -213,7 +213,7 @@ async fn what_is_not_a_binding_is_written_once_bindings_are_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_full_trail_is_what_kai_leaves() {
+async fn the_full_trail_has_all_objects_that_kai_writes() {
     let lab = lab().await;
     let operator = lab.replica_with("one", TRAIL).await;
     for (name, gpus) in [("cpu-only-pod", 0), ("gpu-pod", 1)] {
@@ -261,7 +261,7 @@ async fn the_full_trail_is_what_kai_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trail_that_is_not_asked_for_any_more_is_cleared_away() {
+async fn objects_of_a_disabled_full_trail_are_deleted() {
     let lab = lab().await;
     let mut operator = lab.replica_with("one", TRAIL).await;
     lab.create(pod("lone", 1)).await.unwrap();
@@ -335,7 +335,7 @@ async fn a_share_of_a_gpu_costs_its_reservation_and_its_config_maps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_without_a_place_is_explained_once_on_everything_that_can_say_so() {
+async fn the_reason_of_a_pending_pod_is_written_once_per_object() {
     for flags in [FEW, TRAIL] {
         let lab = lab().await;
         let operator = lab.replica_with("one", flags).await;

@@ -137,7 +137,7 @@ fn circle(imports: &Imports) -> Option<Vec<String>> {
 }
 
 #[test]
-fn a_circle_is_found_with_those_on_it() {
+fn a_circle_is_reported_with_its_modules() {
     let imports = |edges: &[(&str, &str)]| {
         let mut imports = Imports::new();
         for (from, to) in edges {

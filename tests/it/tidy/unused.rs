@@ -67,7 +67,7 @@ fn every_public_item_is_used() {
 }
 
 #[test]
-fn every_setting_is_read() {
+fn every_setting_has_a_reader() {
     let files = sources();
     let mut broken = Vec::new();
     for (path, name) in SETTINGS {

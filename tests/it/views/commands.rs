@@ -100,7 +100,7 @@ pub fn pod(name: &str, gpus: u32, class: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_followed_from_its_plan_to_its_eviction_by_what_the_commands_print() {
+async fn commands_show_a_job_from_what_if_to_its_eviction() {
     let stage = Box::pin(Stage::start()).await;
     create(&stage.admin, pod("low", 2, "train")).await.unwrap();
     let jobs = eventually("the pod runs", async || {
@@ -199,7 +199,7 @@ async fn a_job_is_followed_from_its_plan_to_its_eviction_by_what_the_commands_pr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_leads_to_the_operator_and_makes_tokens() {
+async fn the_api_server_proxies_to_the_operator_and_creates_tokens() {
     let stage = Box::pin(Stage::start()).await;
     let server = stage.cluster.server();
     let file = stage.folder.path().join("kubeconfig");
@@ -277,7 +277,7 @@ async fn the_api_server_leads_to_the_operator_and_makes_tokens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_operator_the_commands_say_what_is_missing() {
+async fn without_an_operator_the_commands_name_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let run = |args: &'static str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_unikai"));

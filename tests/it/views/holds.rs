@@ -252,7 +252,7 @@ async fn a_queue_is_drained_with_those_below_it_and_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_patch_pod_groups_of_a_namespace_holds_those_and_nothing_else() {
+async fn patching_pod_groups_of_a_namespace_allows_holding_only_those() {
     let cluster = Cluster::start().await;
     cluster.namespace("other", json!({})).await;
     cluster.queue("q", None).await;

@@ -173,7 +173,7 @@ async fn every_field_that_the_page_reads_is_in_the_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_not_changed_is_not_sent_again() {
+async fn unchanged_responses_are_not_sent_again() {
     let cluster = busy_cluster().await;
     let running = cluster.ready_operator(Settings::embedded()).await;
     let viewer = Person::who_sees_all(&cluster, &running).await;
@@ -212,7 +212,7 @@ fn shown_by(chromium: &Path, profile: &Path, address: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_shows_what_there_is() {
+async fn a_browser_shows_the_state_of_the_cluster() {
     let Some(chromium) = chromium() else {
         println!("passed over: there is no Chromium in the PATH");
         return;

@@ -8,7 +8,7 @@ fn words(text: &str) -> String {
 }
 
 #[test]
-fn the_story_is_told_with_figures_of_one_moment() {
+fn the_demo_prints_figures_of_one_moment() {
     let output = Command::new(env!("CARGO_BIN_EXE_unikai"))
         .arg("demo")
         .output()

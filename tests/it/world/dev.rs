@@ -95,7 +95,7 @@ async fn run_pod(client: &Client, scheduler: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_of_ones_own() {
+async fn dev_runs_a_cluster() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("new");
     let mut dev = Dev::start(&[
@@ -125,7 +125,7 @@ async fn a_cluster_of_ones_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_operator_is_in_it() {
+async fn dev_runs_the_operator() {
     let mut dev = Dev::start(&["--scheduler-name", "other", "--queue-labels", "off"]);
     let told = dev.read_until("Ctrl-C");
     let line = told
@@ -160,7 +160,7 @@ async fn the_operator_is_in_it() {
 }
 
 #[test]
-fn flags_of_an_operator_need_one() {
+fn operator_flags_require_an_operator() {
     for without in [&["--no-operator"][..], &["--kubeconfig", "none"]] {
         let mut dev = Command::new(env!("CARGO_BIN_EXE_unikai"));
         let refused = dev.args(["dev", "--queue-labels", "warn"]).args(without).output();

@@ -44,7 +44,7 @@ fn printed(output: &str, command: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_steps_take_only_commands_that_the_tools_print() {
+async fn the_first_steps_need_only_commands_that_are_printed() {
     if Command::new("kubectl").args(["version", "--client"]).output().is_err() {
         eprintln!("kubectl is not installed: skipped");
         return;

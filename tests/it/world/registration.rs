@@ -7,7 +7,7 @@ use unikai::devcluster::world::{NodeSpec, World, WorldOptions};
 
 /// The node life-cycle controller of a real cluster takes taints off the same nodes at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_registers_though_others_write_it_meanwhile() {
+async fn a_node_registers_despite_concurrent_writes() {
     let server = ApiServer::start(Options::default())
         .await
         .expect("the API server starts");

@@ -25,7 +25,7 @@ fn half_sent(bodies: &Bodies, bytes: usize) -> (mpsc::UnboundedSender<Bytes>, Jo
 }
 
 #[tokio::test]
-async fn a_body_that_says_that_it_is_too_long_is_not_read() {
+async fn a_body_with_a_content_length_above_the_limit_is_not_read() {
     let (_sender, mut request) = request();
     let length = (limits::WEBHOOK_BODY_BYTES + 1).to_string();
     request
@@ -50,7 +50,7 @@ async fn a_body_that_grows_too_long_is_cut() {
 }
 
 #[tokio::test]
-async fn a_body_that_never_ends_is_given_up() {
+async fn reading_a_body_has_a_deadline() {
     let bodies = Bodies::with(Duration::from_millis(10), CHANCE);
     let (_sender, read) = half_sent(&bodies, 10);
     assert_eq!(read.await.unwrap(), Err(TOO_SLOW));
@@ -70,7 +70,7 @@ const HALF: usize = limits::WEBHOOK_BODY_BYTES / 2;
 const MANY: usize = limits::WEBHOOK_BODIES_BYTES / HALF;
 
 #[tokio::test]
-async fn those_that_send_the_longest_make_room_for_those_that_come() {
+async fn the_oldest_incomplete_bodies_are_dropped_for_new_ones() {
     let bodies = Bodies::with(READ_TIMEOUT, Duration::ZERO);
     let slow = full(&bodies).await;
     for _ in 0..2 * MANY {
@@ -91,7 +91,7 @@ async fn those_that_send_the_longest_make_room_for_those_that_come() {
 }
 
 #[tokio::test]
-async fn those_that_have_just_begun_have_their_chance() {
+async fn bodies_that_have_just_begun_are_not_dropped() {
     let bodies = Bodies::with(READ_TIMEOUT, READ_TIMEOUT);
     let slow = full(&bodies).await;
     let (_sender, read) = half_sent(&bodies, HALF);
@@ -103,7 +103,7 @@ async fn those_that_have_just_begun_have_their_chance() {
 }
 
 #[tokio::test]
-async fn a_short_question_is_read_while_long_ones_have_just_begun() {
+async fn a_short_request_is_read_while_long_ones_have_just_begun() {
     let bodies = Bodies::with(READ_TIMEOUT, READ_TIMEOUT);
     let mut slow = full(&bodies).await;
     slow.push(half_sent(&bodies, limits::WEBHOOK_BODIES_BYTES - MANY * HALF));

@@ -55,7 +55,7 @@ fn a_first_pair_is_trusted_for_all_of_its_names() {
 }
 
 #[test]
-fn over_two_years_no_moment_breaks_a_connection() {
+fn rotation_over_two_years_breaks_no_connection() {
     let (mut pairs, mut next) = settle(Pairs::default(), day(0));
     let mut history = vec![(day(0), pairs.clone())];
     while next < day(730) {
@@ -94,7 +94,7 @@ fn a_new_pair_is_served_when_it_has_been_trusted_for_the_overlap() {
 }
 
 #[test]
-fn other_names_or_a_long_sleep_make_a_new_pair_at_once() {
+fn other_names_or_an_expired_certificate_make_a_new_pair_at_once() {
     let (first, _) = settle(Pairs::default(), day(0));
     let other = vec!["other.example".to_owned()];
     let Plan::Store(renamed) = first.plan(&other, day(1)).unwrap() else {
@@ -115,7 +115,7 @@ fn other_names_or_a_long_sleep_make_a_new_pair_at_once() {
 }
 
 #[test]
-fn what_is_stored_comes_back_and_what_is_broken_is_left_out() {
+fn stored_pairs_are_read_again_and_invalid_ones_are_ignored() {
     let (first, _) = settle(Pairs::default(), day(0));
     let (both, _) = settle(first, day(60));
     let mut data = both.to_data();
@@ -264,7 +264,7 @@ fn a_pair_that_is_not_valid_yet_is_not_served_and_another_takes_its_place() {
 }
 
 #[test]
-fn clocks_may_differ_by_an_hour() {
+fn certificates_tolerate_clock_differences_of_an_hour() {
     let (pairs, _) = settle(Pairs::default(), day(0));
     let behind = day(0) - SKEW;
     accepted(&pairs.bundle(), pairs.served(behind).unwrap(), "192.0.2.7", behind).unwrap();

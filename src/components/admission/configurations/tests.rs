@@ -39,7 +39,7 @@ fn by_service(bundle: &str) -> Desired {
 }
 
 #[test]
-fn the_api_server_asks_about_pods_of_our_scheduler_only() {
+fn webhooks_match_only_pods_of_our_scheduler() {
     insta::assert_yaml_snapshot!(by_service("PEM").mutating, @r#"
     apiVersion: admissionregistration.k8s.io/v1
     kind: MutatingWebhookConfiguration
@@ -88,7 +88,7 @@ fn the_api_server_asks_about_pods_of_our_scheduler_only() {
 }
 
 #[test]
-fn queues_pod_groups_and_topologies_are_asked_about_under_the_names_of_kai() {
+fn webhooks_for_queues_pod_groups_and_topologies_have_kais_names() {
     let rows: Vec<String> = by_service("PEM")
         .validating
         .iter()
@@ -145,7 +145,7 @@ fn as_stored(ours: &MutatingWebhookConfiguration) -> MutatingWebhookConfiguratio
 }
 
 #[test]
-fn what_others_add_is_kept_and_what_is_right_is_not_written_again() {
+fn fields_of_others_are_kept_and_equal_configurations_are_not_written() {
     let ours = by_service("PEM").mutating;
     let live = as_stored(&ours);
     assert_eq!(ours.onto(&live), live);
@@ -174,7 +174,7 @@ fn only_where_queues_are_protected_does_a_deletion_wait_for_the_webhook() {
 }
 
 #[test]
-fn what_a_configuration_goes_with_is_named_once_and_anew_when_it_was_made_anew() {
+fn the_owner_of_a_configuration_is_set_once_and_again_when_it_was_recreated() {
     let owner = |uid: &str| OwnerReference {
         api_version: "rbac.authorization.k8s.io/v1".to_owned(),
         kind: "ClusterRole".to_owned(),
@@ -201,7 +201,7 @@ fn what_a_configuration_goes_with_is_named_once_and_anew_when_it_was_made_anew()
 }
 
 #[test]
-fn what_was_tampered_with_is_put_right() {
+fn changed_webhooks_are_restored() {
     let ours = by_service("NEW").mutating;
     let mut tampered = as_stored(&by_service("OLD").mutating);
     let webhooks = tampered.webhooks.as_mut().unwrap();
@@ -218,7 +218,7 @@ fn what_was_tampered_with_is_put_right() {
 }
 
 #[test]
-fn the_pods_that_have_nothing_to_be_written_are_not_asked_about() {
+fn pods_that_need_no_mutation_are_not_reviewed() {
     let condition = |settings: &Settings| something_to_write(settings).expression;
     let check = |settings: &Settings| something_to_check(settings, &leaves(["test"])).expression;
     assert!(condition(&settings()).contains("kai.scheduler/queue"));
@@ -241,7 +241,7 @@ fn the_pods_that_have_nothing_to_be_written_are_not_asked_about() {
 }
 
 #[test]
-fn a_pod_that_names_a_queue_that_runs_pods_is_not_asked_about() {
+fn a_pod_with_a_known_leaf_queue_is_not_reviewed() {
     let check = |leaves: BTreeSet<String>| something_to_check(&settings(), &leaves).expression;
     let queue = "object.metadata.labels['kai.scheduler/queue']";
     assert!(check(leaves(["a", "b"])).contains(&format!("{queue} in ['a','b']")));

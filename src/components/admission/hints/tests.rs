@@ -17,7 +17,7 @@ fn pod(labels: Value, annotations: Value) -> Vec<String> {
 }
 
 #[test]
-fn labels_and_annotations_that_are_nearly_ours_are_told() {
+fn misspelt_labels_and_annotations_draw_warnings() {
     let told = |key: &str| pod(json!({key: "team"}), json!({})).join("|");
     assert_eq!(
         told("runai/queue"),
@@ -47,7 +47,7 @@ fn labels_and_annotations_that_are_nearly_ours_are_told() {
 }
 
 #[test]
-fn nothing_is_told_of_pods_that_are_right_or_have_labels_of_their_own() {
+fn correct_pods_and_unrelated_labels_draw_no_warnings() {
     let right = json!({"kai.scheduler/queue": "team", "runai/queue": "team", "priorityClassName": "high", "app": "web", "user": "u", "team": "t"});
     assert_eq!(
         pod(right, json!({"gpu-memory": "3072", "mps": "true", "note": "a"})),
@@ -58,7 +58,7 @@ fn nothing_is_told_of_pods_that_are_right_or_have_labels_of_their_own() {
 }
 
 #[test]
-fn classes_that_are_not_there_are_told_where_classes_are_known() {
+fn missing_priority_classes_draw_warnings_if_classes_are_known() {
     let says = "there is no PriorityClass hgih, so the default one counts; is high meant?";
     assert_eq!(
         pod(json!({"priorityClassName": "hgih"}), json!({})),
@@ -76,7 +76,7 @@ fn classes_that_are_not_there_are_told_where_classes_are_known() {
 }
 
 #[test]
-fn values_that_are_refused_are_shown() {
+fn refused_values_are_in_the_message() {
     let told = |key: &str, value: &str| pod(json!({}), json!({key: value})).join("|");
     for (value, mib) in [("3Gib", "3072"), ("3Gi", "3072"), ("3GB", "2862"), ("512Mi", "512")] {
         let says =
@@ -108,7 +108,7 @@ fn among(own: &Queue, others: &[Queue]) -> Vec<String> {
 }
 
 #[test]
-fn amounts_of_queues_that_are_hardly_meant_are_told() {
+fn suspicious_amounts_of_queues_draw_warnings() {
     assert_eq!(
         among(&queue("a", None, json!({"quota": 4})), &[]),
         ["queue a: spec.resources.gpu.limit is not set, which means 0: nothing that asks for it runs. -1 is no limit"]
@@ -125,7 +125,7 @@ fn amounts_of_queues_that_are_hardly_meant_are_told() {
 }
 
 #[test]
-fn parents_that_are_missing_or_have_less_than_their_children_are_told() {
+fn missing_parents_and_quotas_below_those_of_children_draw_warnings() {
     let small = json!({"quota": 5, "limit": -1});
     let own = queue("a", Some("top"), small.clone());
     assert_eq!(

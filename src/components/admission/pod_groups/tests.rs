@@ -56,7 +56,7 @@ fn on_update(spec: &Value) -> String {
 }
 
 #[test]
-fn sound_groups() {
+fn valid_pod_groups_are_admitted() {
     for (group, sub_groups) in [
         ("·0", ""),
         ("·5", "a·2 b·2"),
@@ -74,7 +74,7 @@ fn sound_groups() {
 }
 
 #[test]
-fn broken_structure_is_denied_and_the_first_break_decides() {
+fn an_invalid_sub_group_tree_is_denied_for_its_first_error() {
     for (group, sub_groups, expected) in [
         ("", "b→x·1", "parent x of b was not found"),
         ("", "a·1 a·1", "duplicate subgroup name a"),
@@ -102,7 +102,7 @@ fn broken_structure_is_denied_and_the_first_break_decides() {
 }
 
 #[test]
-fn minima_stand_where_they_mean_something() {
+fn minimums_are_allowed_only_where_they_have_an_effect() {
     let inner = "subgroup \"a\": minMember cannot be set on a mid-level SubGroup (has child SubGroups); use minSubGroup instead";
     let member_inside = spec("", "a·1 b→a·1");
     assert_eq!(on_create(&member_inside), inner);
@@ -127,7 +127,7 @@ fn minima_stand_where_they_mean_something() {
 }
 
 #[test]
-fn a_group_from_before_a_rule_stays_changeable() {
+fn a_pod_group_older_than_a_rule_can_still_be_updated() {
     let old = object(&spec("", "a"));
     let mut new = old.clone();
     new["metadata"]["annotations"] = json!({"kai.scheduler/last-start-timestamp": "2026-01-01T00:00:00Z"});

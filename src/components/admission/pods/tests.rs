@@ -80,7 +80,7 @@ fn denial(verdict: Verdict) -> Option<String> {
 }
 
 #[test]
-fn pods_of_other_schedulers_are_left_alone() {
+fn pods_of_other_schedulers_are_not_changed() {
     let mut other = pod(&["gpu-fraction=7"]);
     other["spec"]["schedulerName"] = json!("default-scheduler");
     let workload = workload("missing", Source::Pod);
@@ -126,7 +126,7 @@ fn the_namespace_is_that_of_the_request() {
 }
 
 #[test]
-fn requests_for_parts_of_gpus_make_sense() {
+fn requests_for_parts_of_gpus_are_validated() {
     const TWICE: &str = "cannot request both GPU and GPU memory";
     const MEMORY: &str = "gpu-memory annotation value must be a positive integer greater than 0";
     const FRACTION: &str = "gpu-fraction annotation value must be a positive number smaller than 1.0";
@@ -187,7 +187,7 @@ fn requests_for_parts_of_gpus_make_sense() {
 }
 
 #[test]
-fn a_limit_of_whole_gpus_counts_in_whatever_container_it_stands() {
+fn whole_gpu_limits_of_all_containers_count() {
     let limits = json!({"limits": {"nvidia.com/gpu": "1"}});
     let mut sidecar = pod(&["gpu-memory=1024"]);
     sidecar["spec"]["containers"] = json!([{"name": "main"}, {"name": "side", "resources": limits}]);
@@ -206,7 +206,7 @@ fn a_limit_of_whole_gpus_counts_in_whatever_container_it_stands() {
 }
 
 #[test]
-fn gpu_sharing_can_be_off_without_touching_pods_that_exist() {
+fn disabled_gpu_sharing_does_not_affect_existing_pods() {
     let off = Settings {
         gpu_sharing: false,
         ..settings()
@@ -265,7 +265,7 @@ fn a_pod_that_shares_a_gpu_refers_to_the_config_maps_of_the_binder() {
 }
 
 #[test]
-fn variables_of_the_pods_own_give_way_to_those_of_the_binder() {
+fn the_binders_variables_replace_those_of_the_pod() {
     let mut chosen = pod(&["gpu-memory=2000"]);
     chosen["spec"]["containers"][0]["env"] = json!([
         {"name": "GPU_PORTION", "value": "1"}, {"name": "KEPT", "value": "x"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
@@ -384,7 +384,7 @@ fn a_runtime_class_of_the_pods_own_is_kept_and_none_is_set_where_none_is_wanted(
 }
 
 #[test]
-fn containers_without_a_gpu_see_none_and_those_with_one_do_not_choose() {
+fn visible_devices_are_overridden_for_all_containers() {
     let blocked = Settings {
         block_nvidia_visible_devices: true,
         ..settings()
@@ -424,7 +424,7 @@ fn containers_without_a_gpu_see_none_and_those_with_one_do_not_choose() {
 }
 
 #[test]
-fn what_a_container_with_a_gpu_may_say_about_devices() {
+fn allowed_values_of_visible_devices_in_containers_with_gpus() {
     let blocked = Settings {
         block_nvidia_visible_devices: true,
         ..settings()
@@ -591,7 +591,7 @@ fn a_queue_that_cannot_run_the_pod_is_refused_with_a_sentence_that_says_what_to_
 }
 
 #[test]
-fn many_queues_make_no_long_sentence() {
+fn the_message_lists_only_some_of_many_queues() {
     let queues: Vec<_> = (0..40)
         .map(|number| queue_object(&format!("q{number:02}"), "", None))
         .collect();
@@ -629,7 +629,7 @@ fn the_setting_decides_between_refusal_warning_and_silence() {
 }
 
 #[test]
-fn who_runs_workloads_where_nothing_is_reviewed_is_told() {
+fn pods_in_namespaces_without_webhooks_draw_a_warning() {
     for (namespace, told) in [("kai-scheduler", 1), ("kube-system", 1), ("team", 0)] {
         let mut request = create(&pod(&[]));
         request.namespace = namespace.to_owned();

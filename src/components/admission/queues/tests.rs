@@ -21,7 +21,7 @@ fn check(name: &str, spec: Value, others: &[(&str, &str)]) -> Result<(), String>
 }
 
 #[test]
-fn a_queue_says_what_it_may_use() {
+fn a_queue_without_resources_is_denied() {
     let missing = Err("403: resources must be specified".to_owned());
     assert_eq!(check("q", json!({}), &[]), missing);
     assert_eq!(check("q", json!({"parentQueue": "a"}), &[]), missing);
@@ -31,7 +31,7 @@ fn a_queue_says_what_it_may_use() {
 }
 
 #[test]
-fn its_durations_can_be_read() {
+fn durations_of_a_queue_are_validated() {
     assert_eq!(
         check("q", json!({"resources": {}, "preemptMinRuntime": "1h30m"}), &[]),
         Ok(())
@@ -41,7 +41,7 @@ fn its_durations_can_be_read() {
 }
 
 #[test]
-fn it_is_not_below_itself() {
+fn a_queue_that_is_its_own_ancestor_is_denied() {
     let below = |parent: &str| json!({"resources": {}, "parentQueue": parent});
     let others = [("a", ""), ("b", "a"), ("c", "b"), ("x", "y"), ("y", "x")];
     assert_eq!(check("d", below("c"), &others), Ok(()));
@@ -95,7 +95,7 @@ fn judged(operation: &str, object: &Value, old: &Value, others: &[Value], protec
 }
 
 #[test]
-fn a_queue_that_is_promised_more_than_its_parent_has_draws_warnings() {
+fn a_quota_above_that_of_the_parent_draws_warnings() {
     let parent = json!({"metadata": {"name": "dad"}, "spec": {"resources": quotas(10_000.0, 2.0, 1_000.0)}, "status": {"childQueues": ["kid", "sib"]}});
     let sibling =
         json!({"metadata": {"name": "sib"}, "spec": {"parentQueue": "dad", "resources": quotas(6_000.0, 0.0, 0.0)}});
@@ -132,7 +132,7 @@ fn a_queue_that_is_promised_more_than_its_parent_has_draws_warnings() {
 }
 
 #[test]
-fn a_queue_that_is_lowered_below_its_children_draws_warnings() {
+fn a_quota_lowered_below_those_of_children_draws_warnings() {
     let child =
         json!({"metadata": {"name": "leaf"}, "spec": {"parentQueue": "mid", "resources": quotas(9_000.0, 5.0, 10.0)}});
     let mid = |resources: Value| json!({"metadata": {"name": "mid"}, "spec": {"resources": resources}, "status": {"childQueues": ["leaf"]}});
@@ -171,7 +171,7 @@ fn deleted(queue: &Value, protect: bool) -> Verdict {
 }
 
 #[test]
-fn a_queue_with_children_goes_with_a_warning_unless_queues_are_protected() {
+fn deleting_a_queue_with_children_draws_a_warning_unless_queues_are_protected() {
     let queue = |children: Value| json!({"metadata": {"name": "dad"}, "spec": {"resources": {}}, "status": {"childQueues": children}});
     let parent = queue(json!(["a", "b"]));
     let denial = deleted(&parent, true).denial.unwrap();
@@ -190,7 +190,7 @@ fn a_queue_with_children_goes_with_a_warning_unless_queues_are_protected() {
 }
 
 #[test]
-fn a_queue_with_workloads_goes_with_a_warning_unless_queues_are_protected() {
+fn deleting_a_queue_with_workloads_draws_a_warning_unless_queues_are_protected() {
     let queue = |requested: Value| json!({"metadata": {"name": "q"}, "spec": {"resources": {}}, "status": {"requested": requested}});
     let busy = queue(json!({"cpu": "2", "memory": "0", "nvidia.com/gpu": "1"}));
     assert_eq!(

@@ -13,7 +13,7 @@ fn check(levels: &[(&str, &str)]) -> Option<String> {
 }
 
 #[test]
-fn an_alias_means_one_level() {
+fn aliases_of_a_topology_are_unique() {
     assert_eq!(check(&[("zone", "z"), ("rack", "r"), ("host", "")]), None);
     assert_eq!(
         check(&[("zone", "b"), ("rack", "b"), ("row", "a"), ("host", "a")]).as_deref(),

@@ -57,7 +57,7 @@ impl World {
 }
 
 #[test]
-fn a_device_of_two_groups_is_a_breach() {
+fn a_device_of_two_groups_is_a_violation() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.reserve("r2", "h", "GPU-2");
@@ -69,7 +69,7 @@ fn a_device_of_two_groups_is_a_breach() {
 }
 
 #[test]
-fn a_breach_that_does_not_last_is_not_reported() {
+fn a_short_violation_is_not_reported() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.reserve("r2", "h", "GPU-1");
@@ -82,7 +82,7 @@ fn a_breach_that_does_not_last_is_not_reported() {
 }
 
 #[test]
-fn a_group_of_two_devices_is_a_breach() {
+fn a_group_of_two_devices_is_a_violation() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.reserve("r2", "g", "GPU-2");
@@ -90,7 +90,7 @@ fn a_group_of_two_devices_is_a_breach() {
 }
 
 #[test]
-fn more_than_a_device_is_a_breach() {
+fn portions_above_one_are_a_violation() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.user("a", json!({"gpu-fraction": "0.7"}), "Running");
@@ -103,7 +103,7 @@ fn more_than_a_device_is_a_breach() {
 }
 
 #[test]
-fn a_change_is_held_against_what_it_concerns_however_much_there_is() {
+fn a_change_is_checked_against_the_objects_concerned_only() {
     let mut world = World::new();
     let groups: Vec<String> = (0..2_000).map(|number| format!("g{number}")).collect();
     for group in &groups {
@@ -125,7 +125,7 @@ fn a_change_is_held_against_what_it_concerns_however_much_there_is() {
 }
 
 #[test]
-fn a_breach_ends_with_the_group_that_broke_the_rule() {
+fn a_violation_ends_with_its_group() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.reserve("r2", "h", "GPU-1");

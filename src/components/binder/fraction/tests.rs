@@ -58,7 +58,7 @@ fn told(pod: &Pod, portion: i64, memory: Option<&str>, words: Variables) -> Resu
 }
 
 #[test]
-fn a_container_is_told_its_devices_and_its_portion() {
+fn a_container_gets_its_devices_and_its_portion() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
     let told = told(&pod, WHOLE / 4, None, Variables::default());
     let main = json!({"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b", "RUNAI_NUM_OF_GPUS": "0.25", "GPU_PORTION": "0.25"});
@@ -96,7 +96,7 @@ fn cdi_has_names_of_its_own_for_devices() {
 }
 
 #[test]
-fn hami_core_is_told_a_limit_or_the_bind_fails() {
+fn without_a_memory_limit_for_hami_core_the_bind_fails() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
     let words = Variables {
         cdi: false,
@@ -113,7 +113,7 @@ fn hami_core_is_told_a_limit_or_the_bind_fails() {
 }
 
 #[test]
-fn a_pod_without_the_name_of_its_config_maps_cannot_be_told() {
+fn a_pod_without_the_name_of_its_config_maps_cannot_be_bound() {
     let why = told(&pod(json!({}), injected()), WHOLE / 4, None, Variables::default()).unwrap_err();
     assert!(why.contains("no desired configmap name found in pod team/a"), "{why}");
 }
@@ -143,7 +143,7 @@ fn labels_name_the_groups_and_no_others() {
 }
 
 #[test]
-fn a_name_of_config_maps_that_is_none_is_said() {
+fn an_invalid_name_of_config_maps_is_an_error() {
     for hostile in ["../secrets/x", "p?dryRun=All", "P", "-p", "p..q", "", &"p".repeat(250)] {
         let pod = pod(json!({"runai/shared-gpu-configmap": hostile}), injected());
         let why = told(&pod, WHOLE / 4, None, Variables::default()).unwrap_err();

@@ -146,7 +146,7 @@ fn is_removal(commands: &[Command]) -> bool {
 }
 
 #[test]
-fn the_first_has_the_device_reserved_and_those_behind_wait_for_the_same() {
+fn the_first_bind_creates_the_reservation_and_later_binds_wait_for_it() {
     let mut world = World::new();
     let (mut first, mut second) = (world.ask("a", "g"), world.ask("b", "g"));
     assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
@@ -161,7 +161,7 @@ fn the_first_has_the_device_reserved_and_those_behind_wait_for_the_same() {
 }
 
 #[test]
-fn one_that_joins_finds_the_device_that_is_reserved_whoever_reserved_it() {
+fn a_bind_uses_an_existing_reservation_of_any_origin() {
     let mut world = World::new();
     world.see(&reservation("g", Some("GPU-1")));
     let mut joins = world.ask("b", "g");
@@ -170,7 +170,7 @@ fn one_that_joins_finds_the_device_that_is_reserved_whoever_reserved_it() {
 }
 
 #[test]
-fn a_reservation_that_fails_fails_its_waiters_at_once() {
+fn a_failed_reservation_fails_all_waiting_binds() {
     let mut world = World::new();
     let mut waits = world.ask("a", "g");
     world.at_once();
@@ -184,7 +184,7 @@ fn a_reservation_that_fails_fails_its_waiters_at_once() {
 }
 
 #[test]
-fn a_reservation_that_says_nothing_is_given_up_in_time() {
+fn a_reservation_pod_that_reports_nothing_times_out() {
     let mut world = World::new();
     let mut waits = world.ask("a", "g");
     world.at_once();
@@ -195,7 +195,7 @@ fn a_reservation_that_says_nothing_is_given_up_in_time() {
 }
 
 #[test]
-fn a_group_is_kept_while_it_is_used_or_a_bind_is_open_and_given_up_after() {
+fn a_reservation_is_kept_while_it_has_users_or_open_binds() {
     let mut world = World::new();
     world.see(&reservation("g", Some("GPU-1")));
     world.groups.open(&"a".into(), &[id("g")]);
@@ -230,7 +230,7 @@ fn each_device_of_a_pod_with_several_is_given_back() {
 }
 
 #[test]
-fn users_who_have_lost_their_device_are_evicted_but_not_at_the_first_look() {
+fn users_of_a_lost_device_are_evicted_after_a_second_check() {
     let mut world = World::new();
     world.see(&user("a", &json!({"runai-gpu-group": "g"}), "Running"));
     assert!(world.at_once().is_empty());
@@ -240,7 +240,7 @@ fn users_who_have_lost_their_device_are_evicted_but_not_at_the_first_look() {
 }
 
 #[test]
-fn who_does_not_lead_does_nothing() {
+fn a_replica_that_does_not_lead_writes_nothing() {
     let mut world = World::new();
     world.term = None;
     world.groups.evaluate_all(world.now);
@@ -251,7 +251,7 @@ fn who_does_not_lead_does_nothing() {
 }
 
 #[test]
-fn a_label_on_a_pod_without_a_part_of_a_gpu_means_nothing() {
+fn gpu_group_labels_on_pods_without_shared_gpus_are_ignored() {
     let mut world = World::new();
     let mut plain = user("a", &json!({"runai-gpu-group": "g"}), "Running");
     plain.metadata.annotations = None;
@@ -271,7 +271,7 @@ fn lost() -> World {
 }
 
 #[test]
-fn a_reservation_that_is_lost_is_made_anew_and_with_the_same_device_nothing_is_lost() {
+fn a_recreated_reservation_with_the_same_device_keeps_its_users() {
     let mut world = lost();
     world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
     assert!(world.after(Duration::from_secs(30)).is_empty(), "it may take its time");
@@ -280,7 +280,7 @@ fn a_reservation_that_is_lost_is_made_anew_and_with_the_same_device_nothing_is_l
 }
 
 #[test]
-fn an_answer_that_is_older_than_the_end_of_a_reservation_does_not_bring_it_back() {
+fn a_late_response_does_not_restore_a_deleted_reservation() {
     let evicts = |world: &mut World| {
         let commands = world.after(LOST);
         matches!(&commands[..], [Command::Evict { users, .. }] if users == &[reference("a")])
@@ -307,7 +307,7 @@ fn an_answer_that_is_older_than_the_end_of_a_reservation_does_not_bring_it_back(
 }
 
 #[test]
-fn with_another_device_the_new_reservation_goes_and_then_the_users() {
+fn a_recreated_reservation_with_another_device_is_deleted_and_users_are_evicted() {
     let mut world = lost();
     let mut joins = world.ask("b", "g");
     world
@@ -327,7 +327,7 @@ fn with_another_device_the_new_reservation_goes_and_then_the_users() {
 }
 
 #[test]
-fn if_none_can_be_made_the_users_go() {
+fn users_are_evicted_if_the_reservation_cannot_be_recreated() {
     let mut world = lost();
     world.groups.made(&id("g"), Err("forbidden".to_owned()), world.now);
     assert!(world.at_once().is_empty());
@@ -358,7 +358,7 @@ fn a_pod_that_names_more_groups_than_there_can_be_devices_stays_where_it_was() {
 
 /// The API server sees a user of the device that the watches do not count as one.
 #[test]
-fn a_reservation_that_may_not_go_is_asked_about_less_and_less() {
+fn a_refused_deletion_of_a_reservation_is_retried_with_backoff() {
     let mut world = World::new();
     let mut until_asked = |news: bool| {
         if news {
@@ -381,7 +381,7 @@ fn a_reservation_that_may_not_go_is_asked_about_less_and_less() {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn who_is_to_use_a_group_stands_on_its_reservation_pod_before_it_learns_the_device() {
+fn users_are_recorded_on_the_reservation_pod_before_they_get_the_device() {
     let mut world = World::new();
     let mut first = world.ask("a", "g");
     let commands = world.at_once();
@@ -412,7 +412,7 @@ fn who_is_to_use_a_group_stands_on_its_reservation_pod_before_it_learns_the_devi
 }
 
 #[test]
-fn who_was_not_bound_after_all_is_taken_off_and_who_has_gone_with_the_next_that_comes() {
+fn failed_binds_are_removed_from_the_record_at_once_and_deleted_pods_with_the_next_write() {
     let mut world = World::new();
     world.see(&reservation("g", Some("GPU-1")));
     let _asks = (world.ask("a", "g"), world.ask("b", "g"));
@@ -436,7 +436,7 @@ fn who_was_not_bound_after_all_is_taken_off_and_who_has_gone_with_the_next_that_
 }
 
 #[test]
-fn a_bind_whose_pod_cannot_be_written_down_fails() {
+fn a_bind_fails_if_its_pod_cannot_be_recorded() {
     let mut world = World::new();
     world.see(&reservation("g", Some("GPU-1")));
     let mut asks = world.ask("a", "g");
@@ -446,7 +446,7 @@ fn a_bind_whose_pod_cannot_be_written_down_fails() {
 }
 
 #[test]
-fn a_new_process_learns_from_a_reservation_pod_in_trouble_which_device_its_users_have() {
+fn a_new_process_reads_the_device_from_a_failed_reservation_pod() {
     let labels = json!({"runai-gpu-group": "g"});
     let mut before = World::new();
     let mut leaving = reservation("g", Some("GPU-1"));

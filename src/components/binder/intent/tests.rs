@@ -55,7 +55,7 @@ fn action_for(request: &BindRequest, pod: Option<&Pod>) -> BindRequestAction {
 }
 
 #[test]
-fn a_request_says_all_that_the_bind_needs() {
+fn a_bind_request_has_all_data_of_the_bind() {
     let (written, decided) = (ours(), decided());
     assert_eq!(
         serde_json::to_value(&written.spec).unwrap(),
@@ -96,7 +96,7 @@ fn a_node_with_a_name_too_long_for_a_label_is_no_obstacle() {
 }
 
 #[test]
-fn an_open_request_is_carried_out_whoever_made_it() {
+fn open_bind_requests_of_any_creator_are_executed() {
     let waiting = pod(None, "Pending");
     for request in [ours(), theirs(json!({})), theirs(json!({"phase": "Succeeded"}))] {
         assert!(matches!(
@@ -107,7 +107,7 @@ fn an_open_request_is_carried_out_whoever_made_it() {
 }
 
 #[test]
-fn a_request_that_has_served_goes_if_it_is_ours_and_is_marked_if_not() {
+fn our_completed_bind_requests_are_deleted_and_those_of_others_are_marked() {
     let running = pod(Some("n1"), "Running");
     assert_eq!(action_for(&ours(), Some(&running)), BindRequestAction::Drop);
     assert_eq!(
@@ -121,7 +121,7 @@ fn a_request_that_has_served_goes_if_it_is_ours_and_is_marked_if_not() {
 }
 
 #[test]
-fn for_the_full_trail_our_requests_stay_with_their_pods_and_say_that_they_succeeded() {
+fn with_the_full_trail_our_bind_requests_are_kept_with_their_pods() {
     let (running, mut done) = (pod(Some("n1"), "Running"), ours());
     assert_eq!(
         action(&done, Some(&running), true, true, POOL, |_| None),
@@ -141,7 +141,7 @@ fn for_the_full_trail_our_requests_stay_with_their_pods_and_say_that_they_succee
 }
 
 #[test]
-fn a_request_whose_pod_or_node_is_gone_goes() {
+fn a_bind_request_without_its_pod_or_node_is_deleted() {
     let waiting = pod(None, "Pending");
     assert_eq!(action_for(&ours(), None), BindRequestAction::Drop);
     assert_eq!(
@@ -158,7 +158,7 @@ fn a_request_whose_pod_or_node_is_gone_goes() {
 }
 
 #[test]
-fn a_failed_request_of_others_is_tried_again_while_it_has_attempts_left_and_then_goes() {
+fn failed_bind_requests_of_others_are_retried_up_to_their_backoff_limit() {
     let waiting = pod(None, "Pending");
     let mut request = theirs(json!({"phase": "Failed", "failedAttempts": 1}));
     assert_eq!(

@@ -18,7 +18,7 @@ fn merged(existing: Value, desired: Value) -> PodGroup {
 }
 
 #[test]
-fn the_queue_and_what_administrators_set_stay() {
+fn the_queue_and_fields_set_by_administrators_are_kept() {
     let existing = json!({"spec": {"queue": "q1", "markUnschedulable": false, "schedulingBackoff": 1, "minMember": 9}});
     let spec = merged(
         existing,
@@ -37,7 +37,7 @@ fn the_queue_and_what_administrators_set_stay() {
 }
 
 #[test]
-fn a_topology_of_others_stays_unless_the_workload_names_one() {
+fn a_topology_set_by_others_is_kept_unless_the_workload_names_one() {
     let check = |existing: [&str; 3], desired: [&str; 3], expected: [&str; 3]| {
         let spec = |names: [&str; 3]| {
             let [topology, required, preferred] = names.map(|name| (!name.is_empty()).then_some(name));
@@ -90,7 +90,7 @@ fn labels_and_annotations_are_added_and_replaced_never_removed() {
 }
 
 #[test]
-fn a_hold_of_the_workload_counts_until_its_group_is_there() {
+fn a_hold_of_the_workload_applies_only_when_the_pod_group_is_created() {
     let held = json!({"metadata": {"annotations": {"unikai.dev/hold": "true"}}});
     let hold = |group: PodGroup| group.metadata.annotations.unwrap_or_default().remove("unikai.dev/hold");
     let new = merge(None, &group(held.clone()), &Settings::default());
@@ -134,7 +134,7 @@ fn merging_twice_changes_nothing() {
 }
 
 #[test]
-fn timestamps_come_and_go() {
+fn timestamps_are_set_and_removed() {
     let key = GroupKey::new("ns", "g");
     let mut group = group(json!({"metadata": {"annotations": {"kai.scheduler/stale-podgroup-timestamp": "t"}}}));
     let times = Times {

@@ -7,7 +7,7 @@ fn answers(code: &str, object: Value) -> Result<Vec<Value>, String> {
 }
 
 #[test]
-fn queries_read_and_do_nothing_else() {
+fn queries_have_no_side_effects() {
     let object = json!({"spec": {"workers": [{"name": "a", "n": 2}, {"name": "b"}]}});
     assert_eq!(
         answers(".spec.workers[].n", object.clone()),
@@ -57,7 +57,7 @@ fn queries_read_and_do_nothing_else() {
 
 /// The objects are tenants', the queries administrators'.
 #[test]
-fn no_object_decides_how_much_work_a_query_is() {
+fn the_work_of_a_query_is_bounded_for_every_object() {
     for harmful in [
         ".a * .b",
         ".a * 1000000000",

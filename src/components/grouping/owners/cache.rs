@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_that_reads_much_forgets_its_own() {
+    fn the_cache_drops_owners_of_the_namespace_that_exceeds_its_share() {
         let cache = NamespaceCache::<u64, u64>::default();
         let fill = |namespace: &str, key: u64| cache.slot(namespace, &key).set(key).is_ok();
         assert!(fill("quiet", 1) && fill("loud", 1));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn names_alone_fill_no_memory() {
+    fn small_entries_are_limited_in_number() {
         let cache = NamespaceCache::<u64, u64>::default();
         let many = limits::OWNERS_BYTES_PER_NAMESPACE / MIN_ENTRY_BYTES;
         for key in 0..3 * many as u64 {

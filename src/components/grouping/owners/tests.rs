@@ -131,7 +131,7 @@ async fn the_controller_counts_among_several_owners_of_a_pod() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_followed_is_said_in_a_sentence() {
+async fn unresolvable_owner_chains_are_reported_with_the_reason() {
     let (owners, _) = cluster(&[
         (
             "/jobs/j",
@@ -172,7 +172,7 @@ async fn what_cannot_be_followed_is_said_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn an_owner_can_keep_the_grouper_away() {
+async fn an_owner_can_exclude_its_pods_from_grouping() {
     let mut job = object("Job", "j", &[reference("Deployment", "gone")]);
     job["metadata"]["annotations"] = json!({"kai.scheduler/skip-podgrouper": "true"});
     let (owners, _) = cluster(&[("/jobs/j", job)]);
@@ -189,7 +189,7 @@ fn pod_in(namespace: &str, owners: &[Value]) -> Pod {
 }
 
 #[tokio::test]
-async fn a_reference_that_is_no_name_asks_the_api_server_nothing() {
+async fn invalid_owner_references_cause_no_requests() {
     let (owners, reads) = cluster(&[]);
     let changed = |key: &str, value: &str| {
         let mut reference = reference("Job", "j");
@@ -222,7 +222,7 @@ async fn a_reference_that_is_no_name_asks_the_api_server_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_wrong_reference_found_says_nothing_about_right_ones() {
+async fn results_for_wrong_references_are_not_used_for_correct_ones() {
     let (owners, _) = cluster(&[
         ("/namespaces/ns/jobs/j", object("Job", "j", &[])),
         ("/deployments/secret", Value::Null),
@@ -237,7 +237,7 @@ async fn what_a_wrong_reference_found_says_nothing_about_right_ones() {
 }
 
 #[tokio::test]
-async fn reads_that_hang_keep_no_other_namespace_waiting_and_end() {
+async fn hanging_reads_do_not_delay_other_namespaces_and_time_out() {
     let (mut owners, _) = cluster(&[("/jobs/j", object("Job", "j", &[]))]);
     let hanging: Vec<Pod> = (0..100)
         .map(|number| pod_in("loud", &[reference("Job", &format!("{HANGS}-{number}"))]))

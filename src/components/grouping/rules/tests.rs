@@ -152,7 +152,7 @@ fn replica_sets_stateful_sets_and_unknown_kinds_are_one_group_each() {
 }
 
 #[test]
-fn nearness_comes_from_the_owner() {
+fn the_topology_constraint_is_read_from_the_owner() {
     let annotations = "{kai.scheduler/topology: net, kai.scheduler/topology-required-placement: rack}";
     check(
         &format!("{{pod: {{}}, owners: [{{kind: apps/v1/StatefulSet, name: db, annotations: {annotations}}}]}}"),

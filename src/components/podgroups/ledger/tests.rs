@@ -29,7 +29,7 @@ fn show(amounts: &Amounts) -> String {
 }
 
 #[test]
-fn sums_follow_each_pod_and_return_to_nothing() {
+fn sums_follow_each_pod_and_return_to_zero() {
     let mut ledger = Ledger::default();
     assert_eq!(
         ledger.put(&pod("a", "Running", Some("n"), json!({}), 2), None, &Amounts::new()),

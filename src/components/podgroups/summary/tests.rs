@@ -53,7 +53,7 @@ fn states_follow_the_pods() {
 }
 
 #[test]
-fn a_group_that_is_held_says_so_beside_what_its_pods_do() {
+fn the_summary_of_a_held_pod_group_shows_the_hold_and_the_state() {
     let mut gang = group(json!({"minMember": 2}));
     gang.metadata.annotations = Some([("unikai.dev/hold".to_owned(), "for the data".to_owned())].into());
     assert_eq!(line(&gang, &sums(2, 0, 2), &Finding::Unknown), "0/2 Held -");

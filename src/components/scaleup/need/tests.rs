@@ -51,7 +51,7 @@ fn made(need: &Need) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn as_many_as_the_parts_add_up_to() {
+fn scaling_pods_request_the_sum_of_portions() {
     let one = |portion| fraction(portion, 1);
     let memory = || json!({"gpu-memory": "1000"});
     for (pods, scaled, expected) in [
@@ -70,7 +70,7 @@ fn as_many_as_the_parts_add_up_to() {
 }
 
 #[test]
-fn those_that_nobody_needs_go_first_and_none_is_made_meanwhile() {
+fn needless_scaling_pods_are_deleted_before_others_are_created() {
     let mut need = need(&[fraction("0.7", 1), fraction("0.7", 1), fraction("0.7", 1)], &[0]);
     need.pod_gone(&Key::of(&waiting(&name(0), json!({})).metadata));
     let plan = need.plan(std::iter::empty());
@@ -78,7 +78,7 @@ fn those_that_nobody_needs_go_first_and_none_is_made_meanwhile() {
 }
 
 #[test]
-fn one_that_has_landed_goes() {
+fn a_completed_scaling_pod_is_deleted() {
     let mut need = need(&[fraction("0.7", 1)], &[]);
     let wanted = WaitingPod(waiting(&name(0), json!({})));
     let mut landed = scaling_pod(&wanted, 1, &Settings::default()).unwrap();
@@ -89,7 +89,7 @@ fn one_that_has_landed_goes() {
 }
 
 #[test]
-fn one_that_does_not_go_is_asked_once_and_holds_up_no_other() {
+fn a_scaling_pod_that_does_not_terminate_is_deleted_once_and_blocks_no_other() {
     let mut need = need(&[fraction("0.7", 1), fraction("0.7", 1)], &[]);
     let wanted = WaitingPod(waiting(&name(0), fraction("0.7", 1)));
     let mut stuck = scaling_pod(&wanted, 1, &Settings::default()).unwrap();
@@ -105,7 +105,7 @@ fn one_that_does_not_go_is_asked_once_and_holds_up_no_other() {
 }
 
 #[test]
-fn one_that_is_made_is_not_made_again_before_the_watch_shows_it() {
+fn a_created_scaling_pod_is_not_created_again_before_the_watch_shows_it() {
     let need = need(&[fraction("0.7", 1)], &[]);
     let key = Key::of(&waiting(&name(0), json!({})).metadata);
     let made = Scaling::new(key, 1);
@@ -113,7 +113,7 @@ fn one_that_is_made_is_not_made_again_before_the_watch_shows_it() {
 }
 
 #[test]
-fn a_pod_of_which_nothing_is_said_yet_keeps_its_scaling_pod_and_gets_none() {
+fn a_pod_without_a_verdict_keeps_its_scaling_pod_and_gets_no_new_one() {
     let mut need = need(&[fraction("0.7", 1)], &[0]);
     let mut silent = Pod::clone(&waiting(&name(0), fraction("0.7", 1)));
     silent.status = None;
@@ -152,7 +152,7 @@ fn a_scaling_pod_could_run_where_the_pod_could() {
 }
 
 #[test]
-fn what_one_namespace_asks_for_says_nothing_about_others() {
+fn scaling_pods_are_computed_per_namespace() {
     let mut need = need(&[fraction("0.01", 1_048_576)], &[0]);
     let mut other = Pod::clone(&waiting("other", fraction("0.7", 1)));
     other.metadata.namespace = Some("innocent".to_owned());

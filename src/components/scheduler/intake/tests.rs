@@ -93,7 +93,7 @@ impl Cluster {
 }
 
 #[test]
-fn an_object_at_which_the_scheduler_fails_is_set_aside_and_the_rest_goes_on() {
+fn an_object_that_causes_a_panic_is_set_aside_and_others_are_scheduled() {
     let mut cluster = Cluster::new(8);
     assert!(cluster.tell(pod("first", 1, &json!({}), None)).is_empty());
     assert_eq!(
@@ -112,7 +112,7 @@ fn an_object_at_which_the_scheduler_fails_is_set_aside_and_the_rest_goes_on() {
 }
 
 #[test]
-fn an_object_that_fails_again_and_again_is_not_tried_for_ever() {
+fn an_object_that_causes_three_panics_is_not_retried() {
     let mut cluster = Cluster::new(8);
     let tell = |cluster: &mut Cluster, version| cluster.tell(pod("poison", version, &json!({}), Some("the fault")));
     let failed: Vec<usize> = (1..10)
@@ -123,7 +123,7 @@ fn an_object_that_fails_again_and_again_is_not_tried_for_ever() {
 }
 
 #[test]
-fn several_objects_are_found_one_after_the_other() {
+fn several_objects_that_cause_panics_are_all_found() {
     let mut cluster = Cluster::new(8);
     for name in ["a", "b"] {
         // As after an update to a version with a bug: the stores have an object that makes it panic.
@@ -139,7 +139,7 @@ fn several_objects_are_found_one_after_the_other() {
 }
 
 #[test]
-fn nothing_is_decided_until_what_was_under_way_is_seen() {
+fn cycles_wait_until_earlier_decisions_are_shown() {
     let mut cluster = Cluster::new(1);
     cluster.tell(pod("first", 1, &json!({}), None));
     assert_eq!(cluster.bound(), ["first"]);
@@ -176,7 +176,7 @@ fn a_bind_that_failed_meanwhile_is_not_waited_for() {
 }
 
 #[test]
-fn what_is_known_from_groupings_alone_is_kept() {
+fn groupings_are_kept_when_the_model_is_rebuilt() {
     let mut cluster = Cluster::new(8);
     let mut ungrouped = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p", "resourceVersion": "1"},
         "spec": {"schedulerName": "kai-scheduler", "containers": []}, "status": {"phase": "Pending"}});
@@ -236,7 +236,7 @@ impl Cluster {
 }
 
 #[test]
-fn a_cycle_that_fails_once_is_done_again_on_a_new_model() {
+fn a_failed_cycle_is_repeated_on_a_new_model() {
     let mut cluster = Cluster::new(8);
     cluster.submit("odd", 1, "preemptible");
     panic_when_served(&GroupKey::new("ns", "odd"), 1);
@@ -248,7 +248,7 @@ fn a_cycle_that_fails_once_is_done_again_on_a_new_model() {
 }
 
 #[test]
-fn a_pod_group_at_which_cycles_fail_is_set_aside_until_it_changes_and_the_rest_goes_on() {
+fn a_pod_group_whose_cycles_panic_is_set_aside_until_it_changes_and_others_are_scheduled() {
     let mut cluster = Cluster::new(8);
     let odd = GroupKey::new("ns", "odd");
     cluster.submit("odd", 1, "preemptible");
@@ -267,7 +267,7 @@ fn a_pod_group_at_which_cycles_fail_is_set_aside_until_it_changes_and_the_rest_g
 }
 
 #[test]
-fn a_pod_group_that_fails_again_and_again_is_not_tried_for_ever() {
+fn a_pod_group_that_causes_three_panics_is_not_retried() {
     let mut cluster = Cluster::new(8);
     panic_when_served(&GroupKey::new("ns", "odd"), u32::MAX);
     let mut failures = Vec::new();
@@ -281,7 +281,7 @@ fn a_pod_group_that_fails_again_and_again_is_not_tried_for_ever() {
 }
 
 #[test]
-fn whoever_is_held_back_after_a_failure_is_so_in_a_new_model() {
+fn retry_times_are_kept_when_the_model_is_rebuilt() {
     let mut cluster = Cluster::new(1);
     cluster.tell(pod("first", 1, &json!({}), None));
     assert_eq!(cluster.bound(), ["first"]);
@@ -302,7 +302,7 @@ fn whoever_is_held_back_after_a_failure_is_so_in_a_new_model() {
 }
 
 #[test]
-fn what_a_pod_that_is_set_aside_holds_of_its_node_counts_until_it_goes() {
+fn a_bound_pod_that_is_set_aside_counts_on_its_node_until_it_is_deleted() {
     let mut cluster = Cluster::new(1);
     let runs = |version, fault| pod("poison", version, &json!({"node": "n"}), fault);
     cluster.tell(runs(1, None));
@@ -322,7 +322,7 @@ fn what_a_pod_that_is_set_aside_holds_of_its_node_counts_until_it_goes() {
 }
 
 #[test]
-fn what_queues_have_used_outlasts_a_new_beginning_and_waits_for_its_queue() {
+fn usage_is_kept_when_the_model_is_rebuilt_and_applied_once_the_queue_exists() {
     let mut cluster = Cluster::new(8);
     let usage = vec![("q".into(), [1, 2, 3]), ("later".into(), [4, 5, 6])];
     cluster.intake.tell(Event::Usage(usage), NOW, &|tell| {

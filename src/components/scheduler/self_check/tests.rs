@@ -57,7 +57,7 @@ impl Checked {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_has_followed_everything_differs_in_nothing() {
+async fn a_correct_model_has_no_differences() {
     let mut checked = Checked::new();
     assert_eq!(checked.finds().await, []);
     let mut version = 1;
@@ -73,7 +73,7 @@ async fn a_model_that_has_followed_everything_differs_in_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_model_has_missed_is_named_with_both_values() {
+async fn missed_changes_are_reported_with_both_values() {
     let missed = |event: Event| async {
         let mut checked = Checked::new();
         checked.cluster.intake.core.engine.apply(event, NOW);
@@ -97,7 +97,7 @@ async fn what_a_model_has_missed_is_named_with_both_values() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_is_broken_is_found_and_the_model_is_built_anew_once() {
+async fn a_violated_rule_is_found_and_the_model_is_rebuilt_once() {
     let mut checked = Checked::new();
     let tamper = |checked: &mut Checked| {
         let engine = &mut checked.cluster.intake.core.engine;
@@ -131,7 +131,7 @@ async fn a_rule_that_is_broken_is_found_and_the_model_is_built_anew_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_loses_gpus_is_no_fault_of_the_model() {
+async fn a_node_that_loses_gpus_is_no_difference() {
     let mut checked = Checked::new();
     let resources = json!({"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "1"});
     let ready = json!([{"type": "Ready", "status": "True"}]);
@@ -143,7 +143,7 @@ async fn a_node_that_loses_gpus_is_no_fault_of_the_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_difference_that_passes_is_not_reported() {
+async fn a_temporary_difference_is_not_reported() {
     let mut checked = Checked::new();
     // The store is ahead of the scheduler for as long as the first comparison takes.
     let Object::Pod(late) = pod("late", 1, &json!({}), None) else {
@@ -174,7 +174,7 @@ async fn a_difference_that_passes_is_not_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_self_check_is_given_up_where_the_model_begins_anew_meanwhile() {
+async fn a_self_check_ends_without_result_if_the_model_is_rebuilt_meanwhile() {
     let mut checked = Checked::new();
     let ended = checked
         .next(|cluster| {

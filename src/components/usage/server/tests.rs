@@ -66,7 +66,7 @@ fn vector(queue: &str, value: &str) -> String {
 }
 
 #[tokio::test]
-async fn six_queries_are_one_answer() {
+async fn the_results_of_six_queries_are_combined() {
     let address = serve(|request| {
         let whole = request.starts_with("POST /prometheus/api/v1/query HTTP/1.1")
             && request.contains("authorization: Basic YTpiQGM=")
@@ -85,7 +85,7 @@ async fn six_queries_are_one_answer() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_said_and_bounded() {
+async fn errors_of_the_server_are_reported_with_a_bounded_length() {
     let address = serve(|_| Some(http("400 Bad Request", r#"{"status":"error","error":"parse error"}"#))).await;
     let error = format!("{:#}", usage(&address).await.unwrap_err());
     assert!(

@@ -29,7 +29,7 @@ fn begin() -> CatchUp {
 }
 
 #[test]
-fn a_watch_that_has_shown_everything_is_done_with_the_list() {
+fn a_watch_that_has_shown_everything_has_caught_up() {
     let mut watch = begin();
     assert!(!watch.is_done());
     assert!(watch.listed(
@@ -40,7 +40,7 @@ fn a_watch_that_has_shown_everything_is_done_with_the_list() {
 }
 
 #[test]
-fn it_is_to_show_what_is_newer_what_is_missing_and_what_is_gone() {
+fn a_watch_must_show_newer_missing_and_deleted_objects() {
     let mut watch = begin();
     let list = listing("10", &[("older", "9"), ("missing", "8"), ("same", "2")]);
     assert!(watch.listed(list, &shown(&[("older", 4), ("gone", 5), ("same", 2)])));
@@ -58,7 +58,7 @@ fn it_is_to_show_what_is_newer_what_is_missing_and_what_is_gone() {
 
 /// The list still has what was deleted right after it; the watch has told that before the list was there.
 #[test]
-fn what_went_while_the_list_was_made_is_not_waited_for() {
+fn objects_deleted_during_the_list_are_not_waited_for() {
     let mut watch = begin();
     watch.saw(&key("brief"), Some("12"), false);
     watch.saw(&key("stays"), Some("13"), true);
@@ -70,7 +70,7 @@ fn what_went_while_the_list_was_made_is_not_waited_for() {
 }
 
 #[test]
-fn a_list_of_the_watch_that_began_after_the_term_is_proof_and_one_that_began_before_is_none() {
+fn only_a_relist_that_began_in_the_term_shows_that_the_watch_has_caught_up() {
     let mut watch = begin();
     watch.relisted();
     assert!(!watch.is_done());
@@ -80,7 +80,7 @@ fn a_list_of_the_watch_that_began_after_the_term_is_proof_and_one_that_began_bef
 }
 
 #[test]
-fn versions_that_are_no_numbers_say_nothing() {
+fn versions_that_are_no_numbers_are_ignored() {
     assert!(!begin().listed(listing("x", &[]), &shown(&[])));
     assert!(!begin().listed(listing("1", &[("a", "v1")]), &shown(&[])));
     assert!(!begin().listed(listing("1", &[]), &HashMap::from([(key("a"), None)])));

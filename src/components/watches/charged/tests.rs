@@ -94,7 +94,7 @@ fn bound() -> Pod {
 }
 
 #[test]
-fn whatever_is_written_into_a_bound_pod_it_stays_charged_for_what_it_was_bound_with() {
+fn changes_of_a_bound_pod_do_not_change_what_it_is_charged_for() {
     let attacks = [
         json!({"annotations": {"pod-group-name": "nosuch"}}),
         json!({"annotations": {"gpu-fraction": "0.01"}}),
@@ -128,7 +128,7 @@ fn whatever_is_written_into_a_bound_pod_it_stays_charged_for_what_it_was_bound_w
 }
 
 #[test]
-fn what_means_nothing_and_what_is_not_bound_yet_may_change() {
+fn other_labels_and_pods_that_are_not_bound_may_change() {
     let mut watch = Watch::new(&[]);
     let other = |app: &str, fraction: &str| pod(json!({"app": app}), json!({"gpu-fraction": fraction}));
     watch.see(unbound(other("web", "0.9")));
@@ -140,7 +140,7 @@ fn what_means_nothing_and_what_is_not_bound_yet_may_change() {
 }
 
 #[test]
-fn the_grouper_may_name_the_sub_group_after_the_binding_and_nobody_else() {
+fn only_the_grouper_may_set_the_sub_group_of_a_bound_pod() {
     let mut watch = Watch::new(&[group("pg", &["workers"])]);
     let named = |labels: Value| pod(labels, json!({"pod-group-name": "pg"}));
     watch.see(named(json!({})));
@@ -154,7 +154,7 @@ fn the_grouper_may_name_the_sub_group_after_the_binding_and_nobody_else() {
 }
 
 #[test]
-fn after_a_restart_the_reservation_pod_says_what_its_users_hold() {
+fn after_a_restart_the_charge_is_read_from_the_reservation_pod() {
     let stripped = pod(json!({}), json!({"gpu-fraction": "0.01"}));
     let mut watch = Watch::new(&[]);
     watch.see(reservation("n1", "g", &[("1", "0.9")]));
@@ -176,7 +176,7 @@ fn after_a_restart_the_reservation_pod_says_what_its_users_hold() {
 }
 
 #[test]
-fn what_stands_on_reservation_pods_of_other_nodes_or_of_binds_that_failed_does_not_count() {
+fn records_on_reservation_pods_of_other_nodes_or_of_failed_binds_are_ignored() {
     let mut watch = Watch::new(&[]);
     watch.see(reservation("n2", "h", &[("1", "0.9")]));
     watch.see(reservation("n1", "g", &[]));
@@ -188,7 +188,7 @@ fn what_stands_on_reservation_pods_of_other_nodes_or_of_binds_that_failed_does_n
 }
 
 #[test]
-fn who_uses_several_gpus_has_all_groups_that_are_written_down() {
+fn a_user_of_several_gpus_has_all_recorded_groups() {
     let two = |group: &str| {
         let share = users::Share::of([("gpu-fraction", "0.5"), ("gpu-fraction-num-devices", "2")].into_iter());
         let user = User {
@@ -252,7 +252,7 @@ fn after_a_restart_a_sub_group_that_the_group_does_not_have_is_none() {
 }
 
 #[test]
-fn pods_that_come_before_the_pod_groups_are_looked_at_again() {
+fn pods_seen_before_their_pod_groups_are_processed_again() {
     let mut charged = Charged::new(Arc::default(), &Settings::default());
     let mut early = pod(json!({}), json!({"pod-group-name": "nosuch"}));
     charged.settle(&mut early, || None);

@@ -29,7 +29,7 @@ fn matches(text: &str) -> Result<bool, String> {
 }
 
 #[test]
-fn match_conditions_as_people_write_them() {
+fn typical_match_conditions_are_evaluated() {
     for (text, expected) in [
         ("object.spec.schedulerName == 'kai-scheduler'", true),
         ("object.spec.schedulerName == 'other'", false),
@@ -81,7 +81,7 @@ fn errors_name_what_is_wrong() {
 }
 
 #[test]
-fn only_what_is_read_is_used() {
+fn an_expression_uses_only_the_variables_that_it_reads() {
     let expression = Expression::compile("object.spec.schedulerName == 'x'", &VARIABLES).expect("compiles");
     assert!(expression.uses("object") && !expression.uses("request"));
 }

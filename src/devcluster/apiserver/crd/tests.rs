@@ -37,7 +37,7 @@ fn errors_of_property(schema: Value) -> Vec<String> {
 }
 
 #[test]
-fn the_base_is_right() {
+fn the_test_definition_is_valid() {
     assert_eq!(errors_with("/spec/scope", json!("Cluster")), Vec::<String>::new());
 }
 
@@ -241,7 +241,7 @@ fn accepted_status_keeps_what_was_accepted() {
 }
 
 #[test]
-fn main_and_status_writes_keep_apart() {
+fn main_and_status_writes_are_separate() {
     let version = &widget().versions[0];
     let mut created = json!({"metadata": {"name": "w"}, "spec": {"name": "ab"}, "status": {"replicas": 3}});
     version.prepare_create(&mut created);

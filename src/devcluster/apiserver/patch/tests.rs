@@ -199,7 +199,7 @@ fn conditions_merge_by_type_but_not_in_a_crd() {
 }
 
 #[test]
-fn bad_patches_say_why() {
+fn invalid_patches_are_refused_with_the_reason() {
     let spec = |patch: Value| {
         strategic(
             "Deployment",

@@ -29,7 +29,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn history_leads_forward_and_back(steps in steps(), capacity in 1_usize..80) {
+    fn history_is_read_forward_and_back(steps in steps(), capacity in 1_usize..80) {
         let store = Store::new(capacity);
         let table = store.of("", "things");
         let other = store.of("", "others");
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn a_namespace_lists_its_own(steps in steps()) {
+    fn lists_of_a_namespace_have_only_its_objects(steps in steps()) {
         let store = Store::new(10);
         let table = store.of("", "things");
         steps.into_iter().for_each(|step| apply(&table, step));
@@ -107,7 +107,7 @@ fn writes_meet_the_expected_revision_or_nothing() {
 }
 
 #[test]
-fn compaction_leaves_the_reader_that_is_up_to_date() {
+fn compaction_does_not_end_watches_that_are_up_to_date() {
     let store = Store::new(10);
     let table = store.of("", "things");
     let seen = table.create(json!({"metadata": {"name": "a"}})).unwrap().revision;

@@ -57,7 +57,7 @@ fn pod(spec: Value, status: Value) -> String {
 }
 
 #[test]
-fn pods_have_the_status_that_people_know() {
+fn pods_have_the_status_column_of_kubectl() {
     let (none, ready) = (json!({}), json!([{"type": "Ready", "status": "True"}]));
     let crashed = json!({"terminated": {"exitCode": 1, "finishedAt": "2026-11-21T21:10:00Z"}});
     let mut again = container("c", running(), true, 3);

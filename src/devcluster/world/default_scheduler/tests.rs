@@ -26,7 +26,7 @@ fn key(name: &str) -> Key {
 }
 
 #[test]
-fn pods_without_gpus_keep_off_gpu_nodes_until_they_must_not() {
+fn pods_without_gpus_use_gpu_nodes_last() {
     let mut view = view(&[NodeSpec::gpu("gpu", 8), NodeSpec::cpu("cpu")]);
     assert_eq!(view.place(&key("a"), &pod(json!({"cpu": "20"}))).as_deref(), Ok("cpu"));
     assert_eq!(view.place(&key("b"), &pod(json!({"cpu": "20"}))).as_deref(), Ok("gpu"));
@@ -37,7 +37,7 @@ fn pods_without_gpus_keep_off_gpu_nodes_until_they_must_not() {
 }
 
 #[test]
-fn what_does_not_fit_is_explained_and_looked_at_again_when_room_is_made() {
+fn unschedulable_pods_get_a_reason_and_are_retried_when_resources_are_freed() {
     let mut view = view(&[
         NodeSpec::gpu("gpu", 8),
         NodeSpec::cpu("cpu"),

@@ -88,7 +88,7 @@ async fn a_list_drops_what_it_does_not_hold() {
 }
 
 #[tokio::test]
-async fn the_deletion_of_a_namesake_is_not_mistaken() {
+async fn the_deletion_of_an_older_object_of_the_same_name_is_ignored() {
     let (informer, _) = logged();
     feed(
         &informer,

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_from_before_keeps_the_gpu_that_it_names() {
+    fn an_existing_pod_keeps_the_gpu_that_it_names() {
         let mut devices = Devices::of("n1", 4);
         let uuid = uuid("n1", 2);
         let mut pod = Pod::default();

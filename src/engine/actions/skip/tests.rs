@@ -63,7 +63,7 @@ fn pod_group_queue(engine: &Engine) -> Option<QueueId> {
 }
 
 #[test]
-fn only_who_asks_for_as_much_or_more_is_passed_over() {
+fn only_requests_at_least_as_large_as_a_failed_one_are_skipped() {
     let cases = [
         ("the same", "0 100 0", "0 100 0", true),
         ("more", "0 100 0", "0 200 0", true),

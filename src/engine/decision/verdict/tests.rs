@@ -12,7 +12,7 @@ fn the_first_sentence_comes_first_and_evidence_follows() {
 }
 
 #[test]
-fn every_cause_has_a_word_of_its_own() {
+fn every_cause_has_a_distinct_word() {
     let mut words: Vec<&str> = Cause::ALL.iter().map(|cause| cause.as_str()).collect();
     assert!(
         words

@@ -151,7 +151,7 @@ fn the_stage_over_quota_alone() {
 }
 
 #[test]
-fn no_share_passes_what_its_queue_can_use() {
+fn no_share_exceeds_the_request_or_limit_of_its_queue() {
     check(&[(3.0, "0/1/1.6 0/1/5", &[1.6, 1.4], 0.0)]);
 }
 

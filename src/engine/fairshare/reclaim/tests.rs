@@ -2,7 +2,7 @@ use super::{Claim, Holdings, Loss, legitimate, may_donate, may_reclaim};
 use crate::engine::tests::holdings::{amounts, holdings};
 
 #[test]
-fn who_may_reclaim_at_all() {
+fn queues_that_may_reclaim() {
     /// (fair share, allocated, pod group, preemptible, quota, held by non-preemptible work, verdict)
     type Row = (
         &'static str,
@@ -75,7 +75,7 @@ fn who_may_reclaim_at_all() {
 }
 
 #[test]
-fn who_may_donate() {
+fn queues_that_may_be_reclaimed_from() {
     let rows = [
         ("4/4/0", "4/4/2", "2", false),
         ("4/4/0", "0/4/4", "2", true),
@@ -122,7 +122,7 @@ fn judged(tree: &[&str], claim: (&str, &str, bool), losses: &[&str]) -> bool {
 }
 
 #[test]
-fn verdicts_between_two_queues_of_a_department() {
+fn reclaim_between_two_queues_of_a_department() {
     let rows: &[(&str, &str, &str, bool, bool)] = &[
         ("5/5/5", "3/3/2", "2/2/3", true, true),
         ("5/5/4", "3/3/2", "2/2/2", true, false),
@@ -147,7 +147,7 @@ fn verdicts_between_two_queues_of_a_department() {
 }
 
 #[test]
-fn verdicts_between_departments() {
+fn reclaim_between_departments() {
     let rows: &[(&str, &str, bool)] = &[
         ("3/3/2", "2/2/3", true),
         ("3/3/2", "2/2/2", false),
@@ -166,7 +166,7 @@ fn verdicts_between_departments() {
 }
 
 #[test]
-fn verdicts_in_deeper_trees() {
+fn reclaim_in_deeper_trees() {
     let right = ["rt 1/1/2", "rm<rt 1/1/2", "rl<rm 1/1/2"];
     let left = ["lt 1/1/0", "lm<lt 1/1/0", "ll<lm 1/1/0"];
     let tree = [&left[..], &right].concat();

@@ -16,7 +16,7 @@ fn order(number: u8) -> PodGroupOrder {
 proptest! {
     /// However pod groups are inserted and removed, `next_unlike` finds what a scan of the queue finds.
     #[test]
-    fn the_next_unlike_is_found(moves in prop::collection::vec((0..8_u8, 0..3_i64), 0..40)) {
+    fn the_next_different_pod_group_is_found(moves in prop::collection::vec((0..8_u8, 0..3_i64), 0..40)) {
         let mut line = QueuePodGroups::default();
         for (number, amount) in moves {
             let (order_of, amount) = (order(number), [amount, 0, 0]);
@@ -37,7 +37,7 @@ proptest! {
 
     /// One merge of many insertions gives the same order as single insertions.
     #[test]
-    fn many_stand_as_if_they_had_come_one_by_one(crowds in prop::collection::vec(prop::collection::btree_map(any::<u8>(), 0..2_i64, 0..60), 1..4)) {
+    fn bulk_insertion_equals_single_insertions(crowds in prop::collection::vec(prop::collection::btree_map(any::<u8>(), 0..2_i64, 0..60), 1..4)) {
         let (mut line, mut plain) = (QueuePodGroups::default(), QueuePodGroups::default());
         let mut standings = BTreeMap::new();
         for crowd in crowds {

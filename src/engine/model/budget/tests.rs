@@ -26,7 +26,7 @@ fn may_go(budgets: &Budgets, pods: &[PodInput]) -> usize {
 }
 
 #[test]
-fn what_is_not_evicted_after_all_may_be_evicted_again() {
+fn failed_evictions_are_returned_to_the_budget() {
     let (mut budgets, pods) = (Budgets::default(), pods());
     budgets.put(told(2));
     budgets.spend(&pods[0]);
@@ -47,7 +47,7 @@ fn a_pod_that_is_evicted_twice_counts_once() {
 }
 
 #[test]
-fn a_budget_that_was_told_since_gets_nothing_back() {
+fn nothing_is_returned_to_a_budget_that_was_updated_since() {
     let (mut budgets, pods) = (Budgets::default(), pods());
     budgets.put(told(1));
     budgets.spend(&pods[0]);
@@ -58,7 +58,7 @@ fn a_budget_that_was_told_since_gets_nothing_back() {
 }
 
 #[test]
-fn a_budget_that_was_made_anew_owes_nothing() {
+fn a_recreated_budget_starts_without_deductions() {
     let (mut budgets, pods) = (Budgets::default(), pods());
     budgets.put(told(1));
     budgets.spend(&pods[0]);

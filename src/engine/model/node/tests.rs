@@ -69,7 +69,7 @@ fn a_shared_gpu_is_released_only_as_a_whole() {
 }
 
 #[test]
-fn a_plan_takes_the_gpu_that_is_being_released() {
+fn a_pipelined_pod_uses_the_gpu_that_is_being_released() {
     let mut node = one_gpu();
     let (old, new) = (node.group(&"old".into()), node.group(&"new".into()));
     let (a, b) = (half(1000, 5), half(500, 5));
@@ -99,7 +99,7 @@ fn a_reservation_pod_takes_no_gpu_itself() {
 }
 
 #[test]
-fn groups_that_nobody_uses_make_room_for_others() {
+fn unused_gpu_groups_are_removed_for_others() {
     let mut node = one_gpu();
     let shape = half(1, 1);
     let user = |node: &mut Node, group, sign| {
@@ -134,7 +134,7 @@ fn groups_that_nobody_uses_make_room_for_others() {
 }
 
 #[test]
-fn a_group_that_could_come_back_keeps_its_place() {
+fn a_gpu_group_that_a_rollback_could_restore_is_kept() {
     let mut node = one_gpu();
     let opened = node.group(&"opened".into());
     let other = node.group(&"other".into());

@@ -40,7 +40,7 @@ fn pods(member: Member, count: usize) -> PodIds {
 }
 
 #[test]
-fn what_is_placed_next() {
+fn the_next_pods_to_place() {
     /// (need of the root, sub-groups, active, pending, next)
     type Row = (
         Option<i64>,
@@ -87,7 +87,7 @@ fn what_is_placed_next() {
 }
 
 #[test]
-fn what_is_evicted_next() {
+fn the_next_pods_to_evict() {
     /// (need of the root, sub-groups, active, the first units)
     type Row = (
         Option<i64>,
@@ -160,7 +160,7 @@ fn sub_groups_beyond_the_limits_are_an_error_of_the_pod_group() {
 }
 
 #[test]
-fn pods_of_a_gang_that_makes_no_sense_are_in_one_pod_set() {
+fn pods_of_a_gang_with_contradictory_sub_groups_are_in_one_pod_set() {
     let pod_group = pod_group(None, &["a:1", "a:2"]);
     assert!(pod_group.broken.is_some());
     for label in [None, Some("a"), Some("b")] {

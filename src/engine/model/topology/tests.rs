@@ -49,7 +49,7 @@ fn dots_in_labels_do_not_mix_domains_up() {
 }
 
 #[test]
-fn a_node_without_one_of_the_labels_is_outside() {
+fn a_node_without_one_of_the_labels_is_in_no_domain() {
     let (topology, ids) = sorted(&["zone", "rack"], &["zone=a rack=r", "zone=a"]);
     assert_eq!(topology.domain_of(ids[1], 1), None);
     assert_eq!(topology.nodes, [ids[0]]);

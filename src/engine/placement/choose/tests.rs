@@ -30,7 +30,7 @@ proptest! {
     /// Pods with relations to others: with the caches filled by earlier pods, the node is the one that the
     /// plain scores give.
     #[test]
-    fn what_is_known_of_rejected_nodes_and_preferences_changes_no_choice(
+    fn caches_of_rejected_nodes_and_preferences_do_not_change_the_choice(
         running in prop::collection::vec(random_pod(), 0..6),
         waiting in prop::collection::vec(random_pod(), 1..4),
         nominated in prop::sample::select(vec![None, None, Some("n2"), Some("n9")]),
@@ -194,7 +194,7 @@ proptest! {
 
     /// Pods with NUMA or device locality scores: no node that the walk skips is better.
     #[test]
-    fn what_must_be_weighed_node_by_node_is_weighed_on_as_many_as_it_takes(
+    fn node_by_node_scores_are_computed_until_no_later_node_can_be_better(
         nodes in prop::collection::vec(random_node(), 1..7),
         pods in prop::collection::vec((0..4_u8, 0..7_i64, 0..4_usize), 1..6),
         spread in any::<bool>(),
@@ -233,7 +233,7 @@ proptest! {
 }
 
 #[test]
-fn most_nodes_are_not_looked_at_where_the_first_could_not_be_better() {
+fn most_nodes_are_skipped_when_no_later_node_can_be_better() {
     let nodes = vec![(4, Some(NumaPolicy::SingleNode), vec![4, 4], Vec::new()); 40];
     let mut engine = Engine::new(Policy {
         actions: vec![ActionKind::Allocate],

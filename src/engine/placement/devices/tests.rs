@@ -266,7 +266,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn devices_are_found_where_there_are_any(case in cases()) {
+    fn matching_devices_are_found_if_there_are_any(case in cases()) {
         let spots: usize = case.claims.iter().map(|(requests, _)| requests.len()).sum();
         match search(&case) {
             Ok(found) => {
@@ -281,7 +281,7 @@ proptest! {
 }
 
 #[test]
-fn a_search_without_end_is_given_up() {
+fn a_search_for_devices_ends_after_a_number_of_steps() {
     // Thirty-six devices of two kinds, and nineteen of one kind are wanted.
     let case = Case {
         counter: 99,

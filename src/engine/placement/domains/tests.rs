@@ -84,7 +84,7 @@ fn room_is_counted_in_pods_of_the_largest_kind() {
 }
 
 #[test]
-fn pods_that_want_nothing_fit_in_any_number() {
+fn pods_without_requests_fit_in_any_number() {
     let mut pods = pods(&["0", "0", "0"]);
     for pod in &mut pods {
         pod.needs_mut().request = Amounts::default();
@@ -114,7 +114,7 @@ fn pods_of_several_kinds_are_summed_up() {
 }
 
 #[test]
-fn half_used_gpus_are_room_for_parts() {
+fn partly_used_gpus_count_as_capacity_for_portions() {
     let running = [("n00", "0.5", "a")];
     let (model, pods) = cluster(&[&["1"]], &running, &pods(&["0.5", "0"]));
     let need = Need::of(&model, &pods);
@@ -143,7 +143,7 @@ fn order(racks: &[&[&str]], asked: &[&str], required: Option<&str>, preferred: O
 }
 
 #[test]
-fn the_fullest_with_room_goes_first_and_the_wider_after_it() {
+fn the_fullest_domain_with_room_is_tried_first_and_wider_domains_later() {
     let racks: [&[&str]; 3] = [&["4"], &["2"], &["1"]];
     assert_eq!(order(&racks, &["1", "1"], Some("rack"), None), ["r1", "r0"]);
     assert_eq!(order(&racks, &["1", "1"], None, Some("rack")), ["r1", "r0", "root"]);

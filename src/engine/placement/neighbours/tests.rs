@@ -681,7 +681,7 @@ pub fn random_pod() -> impl Strategy<Value = (usize, &'static str, String)> {
 }
 
 #[test]
-fn a_pod_that_says_twice_whom_it_avoids_does_not_shun_itself() {
+fn a_repeated_anti_affinity_term_does_not_exclude_the_pod_itself() {
     let running = [("n0", "app=a", "apart app by zone;apart app by zone")];
     let (model, _) = cluster(&[("n0", "zone=a")], &running, made(99, "", ""));
     let mine = model
@@ -698,7 +698,7 @@ proptest! {
 
     /// The counters give the same result as a scan of all pods.
     #[test]
-    fn as_if_all_pods_were_looked_at(pods in prop::collection::vec(random_pod(), 1..12), waiting in random_pod()) {
+    fn counters_equal_a_scan_of_all_pods(pods in prop::collection::vec(random_pod(), 1..12), waiting in random_pod()) {
         let names = ["n0", "n1", "n2", "n3", "n4"];
         let nodes = [("n0", "zone=a rack=1"), ("n1", "zone=a rack=2"), ("n2", "zone=b rack=1"), ("n3", "rack=2"), ("n4", "zone=b")];
         let running: Vec<(&str, &str, &str)> = pods.iter().map(|(on, labels, text)| (names[*on], *labels, text.as_str())).collect();

@@ -418,7 +418,7 @@ fn after_eviction_with(
 }
 
 #[test]
-fn a_zone_is_freed_by_evicting_who_holds_it() {
+fn a_zone_is_freed_by_evicting_the_pods_that_hold_it() {
     for action in [ActionKind::Reclaim, ActionKind::Preempt] {
         let (victims, planned) = after_eviction(action, "3 cpu");
         assert_eq!(victims, ["v0-000".into()], "{action:?}");
@@ -427,14 +427,14 @@ fn a_zone_is_freed_by_evicting_who_holds_it() {
 }
 
 #[test]
-fn nobody_is_evicted_for_more_than_a_zone_has() {
+fn no_pod_is_evicted_for_a_request_above_the_capacity_of_a_zone() {
     for action in [ActionKind::Reclaim, ActionKind::Preempt] {
         assert_eq!(after_eviction(action, "5 cpu"), (Vec::new(), Vec::new()), "{action:?}");
     }
 }
 
 #[test]
-fn a_record_is_no_placement_where_the_kubelet_aligns_nothing() {
+fn recorded_zones_are_ignored_where_the_kubelet_does_not_align() {
     for (policy, guaranteed) in [(NumaPolicy::None, true), (NumaPolicy::SingleNode, false)] {
         for action in [ActionKind::Reclaim, ActionKind::Preempt] {
             let (victims, planned) = after_eviction_with(policy, guaranteed, action, "2 cpu");
@@ -445,7 +445,7 @@ fn a_record_is_no_placement_where_the_kubelet_aligns_nothing() {
 }
 
 #[test]
-fn what_an_agent_says_is_free_counts_until_pods_come_and_go() {
+fn reported_free_amounts_are_used_until_pods_change() {
     use crate::engine::model::weight::Weight;
 
     let mut input = zones(NumaPolicy::SingleNode, true, "4 cpu|4 cpu");

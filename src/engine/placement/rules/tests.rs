@@ -98,7 +98,7 @@ fn engine(policy: Policy, events: impl IntoIterator<Item = Event>) -> Engine {
     engine
 }
 
-/// A case of [`each_rule_refuses_in_its_words`]: a node, a pod, and further input.
+/// A case of [`each_rule_refuses_with_its_message`]: a node, a pod, and further input.
 struct Case {
     rule: &'static str,
     node: NodeInput,
@@ -362,7 +362,7 @@ fn refusal(pair: &PodOnNode) -> Option<(&'static str, Vec<String>)> {
 }
 
 #[test]
-fn each_rule_refuses_in_its_words() {
+fn each_rule_refuses_with_its_message() {
     let mut covered = BTreeSet::new();
     for case in cases() {
         let uid = case.pod.pod.uid.clone();

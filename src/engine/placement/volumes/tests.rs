@@ -581,7 +581,7 @@ fn claims_that_wait_for_a_node() {
 }
 
 #[test]
-fn room_on_the_books() {
+fn csi_storage_capacity_is_respected() {
     const CASES: &[Case] = &[
         ("enough", &["room a 100 on zone=a"], &[], "c wait made tracked", "..ss"),
         (
@@ -653,7 +653,7 @@ fn words(decisions: &Decisions) -> Vec<String> {
 }
 
 #[test]
-fn two_pods_of_one_cycle_never_count_on_the_same_volume() {
+fn two_pods_of_one_cycle_never_use_the_same_volume() {
     let (_, decisions) = decided(&["v 10 on zone=b", "w 20 on zone=b"], &["c wait", "d wait", "e wait"]);
     assert_eq!(words(&decisions), ["n2 c=v", "n2 d=w"]);
     let said = &decisions.unschedulable[0].message;
@@ -664,7 +664,7 @@ fn two_pods_of_one_cycle_never_count_on_the_same_volume() {
 }
 
 #[test]
-fn two_pods_of_one_cycle_never_count_on_the_same_room() {
+fn two_pods_of_one_cycle_never_use_the_same_capacity() {
     let claims = ["c wait made tracked", "d wait made tracked", "e wait made tracked"];
     let (_, decisions) = decided(&["room b 25 on zone=b"], &claims);
     assert_eq!(words(&decisions), ["n2 c=new", "n2 d=new"]);
@@ -696,7 +696,7 @@ fn a_claim_for_one_pod_is_given_to_one_pod() {
 }
 
 #[test]
-fn a_claim_whose_volume_is_bound_meanwhile_draws_on_no_room_any_more() {
+fn a_bound_claim_uses_no_storage_capacity() {
     let claims = ["c wait made tracked", "d wait made tracked"];
     let (mut engine, decisions) = decided(&["room b 10 on zone=b"], &claims);
     assert_eq!(words(&decisions), ["n2 c=new"]);
@@ -707,7 +707,7 @@ fn a_claim_whose_volume_is_bound_meanwhile_draws_on_no_room_any_more() {
 }
 
 #[test]
-fn a_promise_holds_when_the_pod_shows_its_bind_request() {
+fn reserved_volumes_stay_reserved_when_the_bind_request_is_shown() {
     let (mut engine, decisions) = decided(&["v 10 on zone=b"], &["c wait"]);
     assert_eq!(words(&decisions), ["n2 c=v"]);
     let mut binding = claiming(0, "c wait");
@@ -737,7 +737,7 @@ fn a_bind_that_fails_gives_its_volume_back() {
 }
 
 #[test]
-fn a_missing_claim_is_told_and_the_pod_is_placed_when_it_appears() {
+fn a_missing_claim_is_reported_and_the_pod_is_placed_when_it_appears() {
     let mut pod = claiming(0, "");
     pod.volumes = Some(Arc::new(PodVolumes {
         missing: Some("persistentvolumeclaim \"c\" not found".into()),
@@ -757,7 +757,7 @@ fn a_missing_claim_is_told_and_the_pod_is_placed_when_it_appears() {
 }
 
 #[test]
-fn evictions_free_storage_where_it_is_on_the_books() {
+fn evictions_free_storage_capacity_if_it_is_published() {
     for (booked, wanted) in [(true, 1), (false, 0)] {
         let policy = Policy {
             actions: vec![ActionKind::Allocate, ActionKind::Preempt],

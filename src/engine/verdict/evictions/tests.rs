@@ -26,7 +26,7 @@ fn side(queue: &str, used: i64, fair: i64, quota: Option<i64>) -> Side {
 }
 
 #[test]
-fn the_first_sentence_says_for_whom_and_by_which_right() {
+fn the_first_sentence_names_the_preemptor_and_the_reason() {
     let train = || Some(GroupKey::new("team", "train"));
     let here = || Some(GroupKey::new("batch", "train"));
     let sides = Sides {
@@ -89,7 +89,7 @@ fn the_first_sentence_says_for_whom_and_by_which_right() {
 }
 
 #[test]
-fn overruled_budgets_are_named_after_it() {
+fn overruled_budgets_are_named_after_the_first_sentence() {
     let mut evicted = eviction(EvictionCause::Preempted, Some(GroupKey::new("batch", "train")));
     evicted.exceeds = vec!["web".into()];
     let first = "Preempted for train, which has a higher priority in the same queue";

@@ -16,7 +16,7 @@ fn bytes_are_exact_where_a_unit_allows_it() {
 }
 
 #[test]
-fn times_are_of_the_day_unless_it_is_another() {
+fn times_have_a_date_only_on_another_day() {
     let now = Time(1_000_000_000);
     assert_eq!(instant(Time(1_000_020_000), now), "13:47 UTC");
     assert_eq!(instant(Time(1_000_021_000), now), "13:47:01 UTC");
@@ -24,7 +24,7 @@ fn times_are_of_the_day_unless_it_is_another() {
 }
 
 #[test]
-fn workloads_go_by_the_names_of_their_owners() {
+fn workloads_are_named_by_their_owners() {
     let name = |name: &str, from: &str| workload(&GroupKey::new("ns", name), from);
     assert_eq!(name("pg-train-7-6f1e2a3b-0000-4000-8000-0123456789ab", "ns"), "train-7");
     assert_eq!(name("pg-train", "ns"), "pg-train");
@@ -45,7 +45,7 @@ fn lists_say_how_many_more_there_are() {
 }
 
 #[test]
-fn a_text_from_elsewhere_is_one_sentence() {
+fn quoted_text_is_cut_to_one_sentence() {
     assert_eq!(
         one_sentence("No such thing. Make it:\nnow."),
         "No such thing; Make it: now"

@@ -15,7 +15,7 @@ fn both(pod: &Value) -> (core::Pod, core::Pod) {
 }
 
 #[test]
-fn a_pod_is_read_as_if_all_of_it_had_been() {
+fn the_reduced_parser_reads_pods_like_the_full_one() {
     let variable = json!({"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}});
     let probe = json!({"httpGet": {"port": 80}, "periodSeconds": 5});
     let container = json!({
@@ -51,7 +51,7 @@ fn a_pod_is_read_as_if_all_of_it_had_been() {
 }
 
 #[test]
-fn what_is_absent_or_null_is_none() {
+fn absent_and_null_fields_are_none() {
     for pod in [
         json!({}),
         json!({"metadata": null, "spec": null, "status": null}),

@@ -50,7 +50,7 @@ fn disks_that_pods_name() {
 }
 
 #[test]
-fn volumes_of_drivers_that_were_built_in_belong_to_their_successors() {
+fn in_tree_volumes_count_for_the_csi_drivers_that_replace_them() {
     for (source, wanted) in [
         ("csi: {driver: d, volumeHandle: h}", Some("d h")),
         (

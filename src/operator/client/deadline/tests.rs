@@ -78,7 +78,7 @@ async fn ask(deadlines: Deadlines, uri: &str, begin: u32, after: &[u32], hangs: 
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_begin_fails_at_the_deadline() {
+async fn a_response_that_does_not_begin_fails_at_the_deadline() {
     for deadlines in [Deadlines::whole(REQUEST), Deadlines::of_watches(REQUEST, WATCH)] {
         for uri in ["/api/v1/pods", WATCH_URI] {
             let sent = Instant::now();
@@ -89,7 +89,7 @@ async fn an_answer_that_does_not_begin_fails_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_end_fails_at_the_deadline() {
+async fn a_response_that_does_not_end_fails_at_the_deadline() {
     let deadlines = Deadlines::whole(REQUEST);
     assert_eq!(ask(deadlines, "/api/v1/pods", 1, &[1], true).await, (1, false));
     assert_eq!(ask(deadlines, "/api/v1/pods", 1, &[1, 1], false).await, (2, true));
@@ -99,7 +99,7 @@ async fn an_answer_that_does_not_end_fails_at_the_deadline() {
 
 /// An object's name that looks like the query `watch=true` must not give a read the long deadline of a watch.
 #[tokio::test]
-async fn what_is_no_watch_by_its_client_has_the_deadline_of_a_read() {
+async fn requests_of_other_clients_have_the_deadline_of_a_read() {
     let sent = Instant::now();
     assert_eq!(
         ask(Deadlines::whole(REQUEST), WATCH_URI, 0, &[], true).await,
@@ -109,7 +109,7 @@ async fn what_is_no_watch_by_its_client_has_the_deadline_of_a_read() {
 }
 
 #[tokio::test]
-async fn a_list_may_take_its_time_as_long_as_it_goes_on() {
+async fn a_list_may_take_longer_while_chunks_arrive() {
     let deadlines = Deadlines::of_watches(REQUEST, WATCH);
     let list = "/api/v1/pods?limit=500";
     assert_eq!(ask(deadlines, list, 4, &[4; 12], false).await, (12, true));

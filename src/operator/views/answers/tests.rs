@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_same_at_another_time_is_no_news() {
+fn an_equal_response_at_another_time_has_the_same_tag() {
     let at = |second| Timestamp::from_second(second).unwrap();
     let digest = |second, node: &str| {
         let text = format!("{{\"meta\":{{\"asOf\":\"{}\"}},\"node\":\"{node}\"}}", at(second));
@@ -12,7 +12,7 @@ fn the_same_at_another_time_is_no_news() {
 }
 
 #[tokio::test]
-async fn who_has_the_answer_is_not_sent_it_again() {
+async fn a_response_is_not_sent_again_with_the_same_tag() {
     let body = Body {
         tag: Some("W/\"1\"".to_owned()),
         ..body(b"{}".to_vec(), false).await

@@ -5,7 +5,7 @@ use flate2::read::GzDecoder;
 use super::*;
 
 #[tokio::test]
-async fn long_answers_are_compressed_for_those_who_take_it_so() {
+async fn long_responses_are_compressed_if_the_client_accepts_it() {
     let text = "workload ".repeat(10_000).into_bytes();
     let plain = body(text.clone(), false).await;
     assert!(!plain.compressed && plain.bytes == text);

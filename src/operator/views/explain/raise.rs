@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_raised_to_what_is_needed_in_their_own_units() {
+    fn suggested_limits_are_in_the_units_of_the_queue() {
         let asked = Amounts {
             gpu: 0.5,
             cpu: 1.5,

@@ -65,7 +65,7 @@ fn gpus(shape: &Shape, device: i64) -> i64 {
 }
 
 #[test]
-fn the_smallest_parts_are_charged_as_what_they_are() {
+fn the_smallest_fractions_are_charged_exactly() {
     assert_eq!(charged(&["gpu-fraction=0.5"]), 500_000);
     assert_eq!(charged(&["gpu-fraction=0.333"]), 330_000, "in hundredths");
     assert_eq!(charged(&["gpu-fraction=0.004"]), 4_000);
@@ -75,14 +75,14 @@ fn the_smallest_parts_are_charged_as_what_they_are() {
 }
 
 #[test]
-fn memory_that_no_device_has_is_no_whole_gpu_and_not_nothing() {
+fn memory_beyond_any_device_is_neither_a_whole_gpu_nor_zero() {
     for mib in ["9223372036854775807", "9223372036854775808", "18446744073709551615"] {
         assert!(charged(&[&format!("gpu-memory={mib}")]) > 3_000_000_000, "{mib}");
     }
 }
 
 #[test]
-fn eight_gpus_of_another_scheduler_are_eight() {
+fn whole_gpus_of_pods_of_other_schedulers_are_counted() {
     let mut other = pod(&["limit=nvidia.com/gpu:8", "gpu-fraction=0.01"]);
     assert!(denial(validate(&create(&other), None, &settings())).is_some());
     other["spec"]["schedulerName"] = json!("default-scheduler");

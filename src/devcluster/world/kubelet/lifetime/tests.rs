@@ -45,7 +45,7 @@ fn pod(policy: &str, commands: &[&str]) -> Value {
 }
 
 #[test]
-fn the_restart_policy_decides_the_fate() {
+fn the_restart_policy_decides_between_restart_and_end() {
     let secs = Duration::from_secs;
     let cases = [
         (pod("Never", &["sleep 5", "sleep 2; exit 1"]), Fate::Ends(secs(5))),
@@ -65,7 +65,7 @@ fn the_restart_policy_decides_the_fate() {
 }
 
 #[test]
-fn annotations_speak_for_all_containers() {
+fn annotations_apply_to_all_containers() {
     let mut told = pod("Never", &["sleep infinity", "serve"]);
     told["metadata"] = json!({"annotations": {(RUN_SECONDS): "1.5", (EXIT_CODE): "3", (IGNORE_SIGTERM): "true"}});
     let life = lifetime(told);

@@ -265,7 +265,7 @@ fn starting_takes_its_time_and_is_cut_short_by_deletion() {
 }
 
 #[test]
-fn a_leap_of_time_keeps_the_order_of_what_happens() {
+fn a_jump_of_the_clock_keeps_the_order_of_events() {
     let mut bench = Bench::new(Timings::default());
     bench.see(&pod("a", 4, json!({"restartPolicy": "Never", "run": ["sleep", "5"]})));
     bench.see(&pod("b", 4, json!({"run": ["sleep", "1"]})));
@@ -279,7 +279,7 @@ fn a_leap_of_time_keeps_the_order_of_what_happens() {
 }
 
 #[test]
-fn pods_from_before_are_taken_up_as_they_are() {
+fn existing_pods_are_continued_in_their_state() {
     let mut bench = Bench::new(Timings::default());
     let mut running = pod("old", 8, json!({}));
     running.status = serde_json::from_value(json!({"phase": "Running", "podIP": "10.0.0.9"})).expect("a status");

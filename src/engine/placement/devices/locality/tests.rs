@@ -73,7 +73,7 @@ fn given(model: &Model, requests: &[RequestInput]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn devices_that_sit_together_are_given_together() {
+fn devices_with_equal_attributes_are_allocated_together() {
     for (devices, count, expected) in [
         ("0/a 1/b 1/c 0/d", 2, "d0 d3"),
         ("0/a 0/b 0/b 1/c", 2, "d1 d2"),
@@ -105,7 +105,7 @@ fn devices_that_sit_together_are_given_together() {
 }
 
 #[test]
-fn several_requests_are_seen_as_one() {
+fn several_requests_of_a_pod_count_together() {
     let model = model(&["0/a", "1/b", "1/b", "0/c"]);
     let two = [request("gpu", &[Some(1)]), request("nic", &[Some(1)])];
     assert_eq!(given(&model, &two).unwrap(), ["d1", "d2"]);
@@ -117,7 +117,7 @@ fn several_requests_are_seen_as_one() {
 }
 
 #[test]
-fn a_policy_without_the_plugin_takes_the_first_that_will_do() {
+fn without_the_plugin_the_first_matching_device_is_allocated() {
     let mut model = model(&["0/a", "1/b", "1/b"]);
     let mut policy = Policy::default();
     policy.plugins.device_locality.clear();
@@ -132,7 +132,7 @@ proptest! {
 
     /// No other choice would be closer.
     #[test]
-    fn the_closest_devices_are_given(
+    fn the_closest_devices_are_allocated(
         all_values in prop::collection::vec((prop::bool::weighted(0.2), 0..4_u8, 0..4_u8), 1..8),
         count in 1..4_usize,
     ) {
