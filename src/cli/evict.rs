@@ -77,7 +77,7 @@ pub fn refuse_lone(pods: &[Pod], force: bool) -> anyhow::Result<()> {
     let lone: Vec<String> = pods.iter().filter(|pod| !controlled(pod)).map(named).take(5).collect();
     if !lone.is_empty() && !force {
         bail!(
-            "nobody makes these pods again: {}; --force evicts them all the same",
+            "these pods have no controller that creates them again: {}; --force evicts them nevertheless",
             lone.join(", ")
         );
     }

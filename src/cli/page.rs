@@ -95,7 +95,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         secret,
         hosts: ["127.0.0.1", "localhost"].map(|name| format!("{name}:{port}")),
     });
-    say!("The page, with your rights, for whoever has this link:\n\n  {link}\n\nCtrl-C ends it.");
+    say!("The page, with your rights. Everyone with this link can open it:\n\n  {link}\n\nCtrl-C ends it.");
     let end = CancellationToken::new();
     tokio::spawn(shutdown::on_signal(end.clone()));
     let mut serving = std::pin::pin!(async { axum::serve(listener, router(Arc::clone(&proxy))).await });

@@ -69,7 +69,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let released = set(&api, name, None).await;
     released.with_context(|| format!("still held: unikai release podgroup {name} -n {namespace}"))?;
     evicted?;
-    say!("podgroup {namespace}/{name} is in the line anew");
+    say!("podgroup {namespace}/{name} is queued again");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -197,7 +197,7 @@ pub fn remarks(meta: &crate::api::views::Meta, about_verdicts: bool) -> String {
     }
     if about_verdicts && !meta.leads {
         let leader = meta.leader.as_deref().unwrap_or("another replica");
-        text += &format!("This replica does not schedule, {leader} does; what is decided of late is known there.\n");
+        text += &format!("This replica does not schedule, {leader} does; it has the recent decisions.\n");
     }
     text
 }

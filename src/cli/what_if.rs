@@ -104,7 +104,7 @@ fn words(answer: &WhatIf, look: &Look) -> String {
             .as_ref()
             .map_or_else(String::new, |node| format!(" on {node}"));
         let later = if bind.after_evictions {
-            ", once who is evicted has left"
+            ", once evicted pods have terminated"
         } else {
             ""
         };

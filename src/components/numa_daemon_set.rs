@@ -210,7 +210,7 @@ impl Keeper {
             Some(live) if desired::is_right(live, &wanted) => return Ok(true),
             Some(live) if !desired::may_become(live, &wanted) => {
                 self.delete(live).await?;
-                info!("DaemonSet of the NUMA exporter is made anew: it has another selector");
+                info!("DaemonSet of the NUMA exporter is recreated: it has another selector");
                 return Ok(true);
             }
             Some(live) => {

@@ -597,7 +597,7 @@ impl Scheduler {
     /// Does the next step of a self-check. A model with an error is rebuilt.
     fn self_check(&mut self) {
         if self.self_check.step(&mut self.intake, &self.stores, now()) {
-            warn!("the model is built anew");
+            warn!("the model is rebuilt");
             self.with_intake(|intake, all| intake.rebuild(now(), all));
         }
     }

@@ -72,7 +72,7 @@ impl Answer {
 }
 
 const SEND_A_TOKEN: &str = "send a token of the cluster: Authorization: Bearer TOKEN";
-const CANNOT_BE_ASKED: &str = "the API server cannot be asked who you are";
+const CANNOT_BE_ASKED: &str = "the API server cannot be asked to check the token";
 
 /// A right on one of `nonResourceURLs`, as a ClusterRole grants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -296,7 +296,7 @@ impl Access {
         };
         let status = self.review(&review).await?.status;
         let allowed = status.is_some_and(|status| status.allowed && status.denied != Some(true));
-        debug!(question = ?key.0, user = user.username, allowed, "asked who may do this");
+        debug!(question = ?key.0, user = user.username, allowed, "access was checked");
         self.answers.insert(key, allowed, allowed);
         Some(allowed)
     }
@@ -310,7 +310,7 @@ impl Access {
         match tokio::time::timeout(TIMEOUT, api.create(&params, review)).await {
             Ok(Ok(review)) => Some(review),
             Ok(Err(error)) => {
-                warn!(%error, "the API server does not say who may do this");
+                warn!(%error, "the API server did not answer an access review");
                 None
             }
             Err(_elapsed) => None,

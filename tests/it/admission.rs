@@ -192,7 +192,7 @@ async fn a_queue_takes_pods_of_the_namespaces_that_it_names() {
     })
     .await;
     let words = "Queue gold is not open to namespace team: the annotation unikai.dev/allowed-namespaces does not name it. \
-        Ask whoever keeps the queue, or set the label kai.scheduler/queue to one of: default-queue, test";
+        Ask the queue's administrator, or set the label kai.scheduler/queue to one of: default-queue, test";
     assert!(refused.to_string().contains(words), "{refused}");
     cluster.pod("lab", "a", gold.clone()).await.expect("named");
     cluster

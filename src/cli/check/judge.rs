@@ -249,7 +249,7 @@ fn rights(seen: &Installation) -> Section {
     match &seen.lacking {
         Err(why) => lines.warn(
             format!("the operator's rights are not known: {why}"),
-            "run this as somebody who may create subjectaccessreviews.authorization.k8s.io",
+            "run this as a user with the right to create subjectaccessreviews.authorization.k8s.io",
         ),
         Ok(lacking) if !lacking.is_empty() => {
             lines.fail(
@@ -280,7 +280,7 @@ fn leader(seen: &Installation, now: Timestamp) -> Section {
         let held = lease.as_ref().filter(|lease| lease::holder(lease).is_some());
         let Some(held) = held else {
             lines.fail(
-                format!("nobody holds Lease {name}, so nothing is scheduled under it"),
+                format!("Lease {name} has no holder, so nothing is scheduled under it"),
                 PODS,
             );
             continue;
@@ -320,7 +320,7 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
             );
         }
     }
-    let renew = format!("delete {}; the operator writes it anew", "the configuration");
+    let renew = format!("delete {}; the operator creates it again", "the configuration");
     for webhook in &seen.webhooks {
         let name = format!("webhook {} of {}", webhook.name, webhook.configuration);
         let bundle = webhook
@@ -361,7 +361,7 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
                 "Secret {} may not be read, so the certificate's validity is not known",
                 object::WEBHOOK_SECRET
             ),
-            "run this as somebody who may read secrets there",
+            "run this as a user with the right to read secrets there",
         ),
         Some(certificates) => match certificates.expires {
             Some(expires) if expires > now + EXPIRES_SOON => {}

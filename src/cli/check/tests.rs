@@ -198,7 +198,7 @@ const FAULTS: &[Fault] = &[
     (
         |i| i.leases.values_mut().for_each(|lease| *lease = None),
         Mark::Failed,
-        "nobody holds Lease kai-scheduler",
+        "Lease kai-scheduler has no holder",
     ),
     (
         |i| {

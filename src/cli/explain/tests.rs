@@ -32,6 +32,6 @@ fn the_sentence_comes_first() {
     assert_eq!(
         words(&explained, &look),
         "Queue team is at its limit of 2 GPUs.\n  It is number 1 in the line of queue team.\n\nunikai explain queue team\n\
-         This replica does not schedule, unikai-0 does; what is decided of late is known there.\n"
+         This replica does not schedule, unikai-0 does; it has the recent decisions.\n"
     );
 }

@@ -218,7 +218,7 @@ impl Steps {
         let labels = selector.match_labels.unwrap_or_default();
         ensure!(
             !labels.is_empty(),
-            "Deployment {} selects its pods by no label, so nobody can tell when they are gone",
+            "Deployment {} has no label selector, so its pods cannot be found",
             workload.name
         );
         let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -231,7 +231,7 @@ impl Steps {
             let replicas = now.spec.as_ref().and_then(|spec| spec.replicas);
             ensure!(
                 replicas == Some(0),
-                "somebody has scaled Deployment {} up again; find out who, and run this again",
+                "Deployment {} was scaled up again; find out by which client, and run this again",
                 workload.name
             );
             let seen = now.status.as_ref().and_then(|status| status.observed_generation) >= now.metadata.generation;

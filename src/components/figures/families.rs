@@ -119,7 +119,7 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Gauge,
         "kai_close_session_latency_milliseconds",
         &[],
-        "Time that the last cycle took to report and to pass its decisions on.",
+        "Time that the last cycle took to report and to send its decisions.",
     ),
     family(
         Gauge,
@@ -137,7 +137,7 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Histogram,
         "kai_task_scheduling_latency_milliseconds",
         &[],
-        "Time from a pod's creation to the decision where it runs.",
+        "Time from a pod's creation to the choice of its node.",
     ),
     family(
         Histogram,
@@ -149,31 +149,31 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Counter,
         "kai_podgroups_scheduled_by_action",
         &[PLACING],
-        "Pod groups that were given places.",
+        "Pod groups that were placed.",
     ),
     family(
         Counter,
         "kai_podgroups_acted_on_by_action",
         &[EVICTING],
-        "Pod groups for which victims were looked for.",
+        "Pod groups for which victims were searched.",
     ),
     family(
         Counter,
         "kai_scenarios_simulation_by_action",
         &[EVICTING],
-        "Sets of victims that were tried out.",
+        "Sets of victims that were simulated.",
     ),
     family(
         Counter,
         "kai_scenarios_filtered_by_action",
         &[EVICTING],
-        "Sets of victims that were passed over because they had failed before.",
+        "Sets of victims that were skipped because they had failed before.",
     ),
     family(
         Counter,
         "kai_total_preemption_attempts",
         &[],
-        "Pod groups that preemption found places for.",
+        "Pod groups that were placed by preemption.",
     ),
     family(
         Histogram,
@@ -198,13 +198,13 @@ pub const OF_THE_PROCESS: &[Family] = &[
             ),
             ("reduced_budget", &["false"]),
         ],
-        "Pod groups taken up by an action that evicts, by what came of it.",
+        "Searches for victims for a pod group, by result.",
     ),
     family(
         Histogram,
         "kai_scenario_search_duration_seconds",
         &[EVICTING, GENERATOR, ("result", &["solved", "generators_exhausted"])],
-        "Time that a generator took to look for victims for a pod group.",
+        "Time that a generator took to search victims for a pod group.",
     ),
     family(
         Counter,
@@ -214,7 +214,7 @@ pub const OF_THE_PROCESS: &[Family] = &[
             GENERATOR,
             ("state", &["emitted", "simulated", "duplicate", "validator_rejected"]),
         ],
-        "Sets of victims, by what became of them.",
+        "Sets of victims, by state.",
     ),
     family(
         Gauge,
@@ -252,14 +252,14 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Gauge,
         "unikai_pending_pod_groups",
         &[("shard", &[])],
-        "Pod groups with pods that wait for a place.",
+        "Pod groups with pods that wait for a node.",
     ),
     family(Counter, "unikai_evicted_pods_total", &[ACTION], "Pods evicted."),
     family(
         Counter,
         "unikai_evictions_attempted_total",
         &[ACTION],
-        "Evictions that were asked of the API server.",
+        "Evictions that were requested from the API server.",
     ),
     family(
         Counter,
@@ -268,8 +268,8 @@ pub const OF_THE_PROCESS: &[Family] = &[
             ACTION,
             ("cause", &["budget", "refused", "conflict", "busy", "unknown", "fault"]),
         ],
-        "Evictions that came to nothing: a disruption budget forbade them, the API server refused them, the pod was in the way, the API server was busy, \
-         nobody knows, or a fault of ours.",
+        "Evictions that failed: a disruption budget did not allow them, the API server refused them, the pod had changed, the API server was busy, \
+         the reason is unknown, or a bug of unikai.",
     ),
     family(
         Counter,
@@ -284,32 +284,32 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Counter,
         "unikai_decisions_total",
         &[ACTION],
-        "Pods that were decided about: allocate gives them a node, the other actions evict them.",
+        "Decisions about pods: allocate places them, the other actions evict them.",
     ),
     family(
         Counter,
         "unikai_bind_failures_total",
         &[("cause", BIND_CAUSES)],
-        "Bindings that failed and are tried again: the API server refused them, the pod was in the way, the API server was busy, nobody knows, no GPU could be \
-         reserved for sharing, volumes or claims could not be bound, another object could not be written, the pod group is not there, or a fault of ours.",
+        "Bindings that failed and are retried: the API server refused them, the pod had changed, the API server was busy, the reason is unknown, no GPU could be \
+         reserved for sharing, volumes or claims could not be bound, another object could not be written, the pod group is missing, or a bug of unikai.",
     ),
     family(
         Gauge,
         "unikai_shared_gpus_broken",
         &[],
-        "Shared GPUs that are given wrongly: more than a whole one, two devices for one group, or one device for two groups.",
+        "Shared GPUs that are allocated wrongly: portions above a whole GPU, two devices for one group, or one device for two groups.",
     ),
     family(
         Counter,
         "unikai_shared_gpu_breaches_total",
         &[],
-        "Times that a shared GPU was found to be given wrongly.",
+        "How often a shared GPU was found to be allocated wrongly.",
     ),
     family(
         Gauge,
         "unikai_binder_concurrency_limit",
         &[],
-        "Bindings and evictions that may be under way at the same time: more while the API server answers quickly, fewer when it does not.",
+        "Limit on concurrent bindings and evictions: it grows while the API server responds quickly, and shrinks when it does not.",
     ),
     family(
         Counter,
@@ -321,43 +321,43 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Counter,
         "unikai_fenced_writes_total",
         &[],
-        "Writes held back because the lease may have run out.",
+        "Writes that were refused because the Lease may have expired.",
     ),
     family(
         Counter,
         "unikai_api_requests_timed_out_total",
         &[],
-        "Requests to the API server, and connections to it, that were given up at their deadline.",
+        "Requests and connections to the API server that exceeded their deadline.",
     ),
     family(
         Gauge,
         "unikai_objects_set_aside",
         &[("kind", &[])],
-        "Objects that exceed a limit or could not be read, and are left out until they change.",
+        "Objects that exceed a limit or could not be read, and are ignored until they change.",
     ),
     family(
         Counter,
         "unikai_pod_changes_ignored_total",
         &[],
-        "Changes of what a bound pod is charged for, which do not count.",
+        "Changes of what a bound pod is charged for, which were ignored.",
     ),
     family(
         Counter,
         "unikai_object_panics_total",
         &[("component", &["binder", "grouper", "podgroups", "scheduler"])],
-        "Panics while one object was handled, or in a cycle, by a fault of ours; the object is left out there until it changes.",
+        "Panics while an object was handled, or in a cycle, by a bug of unikai; the component ignores the object until it changes.",
     ),
     family(
         Counter,
         "unikai_self_checks_total",
         &[("shard", &[]), ("result", &["same", "differs", "given_up"])],
-        "Comparisons of the scheduler's model with one built anew.",
+        "Comparisons of the scheduler's model with one that was built from the watches.",
     ),
     family(
         Counter,
         "unikai_self_check_differences_total",
         &[("shard", &[]), ("of", &SELF_CHECK_FINDS)],
-        "Objects on which the scheduler's model differed from one built anew, and rules that it broke: faults of ours.",
+        "Objects on which the scheduler's model differed from one that was built from the watches, and rules that it violated: bugs of unikai.",
     ),
     family(
         Gauge,
@@ -375,19 +375,19 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Gauge,
         "unikai_usage_stale",
         &[("shard", &[])],
-        "Whether use over time counts as none, because the Prometheus server does not say what it is.",
+        "Whether usage over time counts as 0, because the Prometheus server does not answer.",
     ),
     family(
         Counter,
         "unikai_usage_fetch_failures_total",
         &[("shard", &[])],
-        "Failed attempts to ask the Prometheus server for use over time.",
+        "Failed queries of usage over time from the Prometheus server.",
     ),
     family(
         Counter,
         "unikai_objects_rejected_total",
         &[("kind", &[])],
-        "Parts of objects that make no sense.",
+        "Invalid fields of objects.",
     ),
     family(
         Counter,
@@ -417,7 +417,7 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Counter,
         "unikai_events_suppressed_total",
         &[],
-        "Events that say what has just been said.",
+        "Events that were not written because they repeat recent ones.",
     ),
     family(
         Counter,
@@ -463,7 +463,7 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Counter,
         "unikai_spans_dropped_total",
         &[],
-        "Sightings that no trace tells of because too many waited.",
+        "Trace events that were dropped because too many waited.",
     ),
 ];
 
@@ -493,32 +493,32 @@ of_objects! {
         Counter,
         "kai_pod_group_evicted_pods_total",
         &[("podgroup", &[]), ("namespace", &[]), ("uid", &[]), ("nodepool", &[]), ACTION],
-        "Pods evicted of a pod group; of the pod groups that lost some most recently."
+        "Evicted pods of a pod group; only for the pod groups with the most recent evictions."
     );
     QUEUE_PENDING = family(
         Gauge,
         "unikai_queue_pending_pod_groups",
         &[OF_QUEUE, ("cause", Cause::WORDS)],
-        "Pod groups of a queue with pods that have no node, by the cause of the verdict; unknown: not decided about, or scheduling gates. Those that name no queue \
-         that exists have an empty queue."
+        "Pod groups of a queue with pods that have no node, by the cause of the verdict; unknown: not tried yet. The queue is empty for \
+         those whose queue does not exist."
     );
     QUEUE_WAITING_SINCE = family(
         Gauge,
         "unikai_queue_waiting_since_timestamp_seconds",
         &[OF_QUEUE],
-        "When the oldest pod was created for which a pod group of the queue has been waiting, in seconds since 1970; none where nothing waits."
+        "Creation time of the oldest pod that waits in the queue, in seconds since 1970; absent if none waits."
     );
     QUEUE_PLACED = family(
         Counter,
         "unikai_queue_placed_pods_total",
         &[OF_QUEUE],
-        "Pods of a queue that were given a node."
+        "Pods of a queue that were placed."
     );
     QUEUE_WAITED = family(
         Counter,
         "unikai_queue_waited_seconds_total",
         &[OF_QUEUE],
-        "Time that these pods had waited for it since they were created, all together."
+        "Sum of the times that these pods had waited since their creation."
     );
     GPUS = family(
         Gauge,
@@ -531,13 +531,13 @@ of_objects! {
         Gauge,
         "unikai_gpus_free_on_one_node",
         &[("shard", &[])],
-        "The most whole GPUs that are free on one node."
+        "The largest number of free whole GPUs on one node."
     );
     CONFIG_FINDINGS = family(
         Gauge,
         "unikai_config_findings",
         &[("kind", &["Config", "SchedulingShard"]), ("name", &[]), ("finding", &["ignored", "invalid"])],
-        "Fields of Config and SchedulingShards that have no effect, or are wrong."
+        "Fields of Config and SchedulingShards that have no effect, or are invalid."
     );
 }
 

@@ -162,7 +162,7 @@ impl Intake {
             taken.told = self.core.forward(output, now).changed;
         });
         if let Err(panic) = asked {
-            error!(error = panic, "selectors of devices failed; the model is built anew");
+            error!(error = panic, "selectors of devices failed; the model is rebuilt");
             self.begin_anew(now, everything, &mut taken);
         }
         taken
@@ -182,7 +182,7 @@ impl Intake {
         }
         let told = panics::catch(|| self.core.engine.apply(event, now));
         if let Err(panic) = told {
-            error!(error = panic, "the model failed; it is built anew");
+            error!(error = panic, "the model failed; it is rebuilt");
             self.begin_anew(now, everything, &mut taken);
         }
         taken
@@ -217,7 +217,7 @@ impl Intake {
         let group = serving.as_ref().map(ToString::to_string);
         error!(
             error = panic,
-            group, "a cycle of the scheduler failed; the model is built anew"
+            group, "a cycle of the scheduler failed; the model is rebuilt"
         );
         self.failed += 1;
         let mut taken = Taken::default();

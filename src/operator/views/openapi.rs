@@ -34,7 +34,7 @@ pub fn openapi() -> Value {
         get::<views::QueueList>(
             &mut schemas,
             "listQueues",
-            "All queues. For those who may list queues",
+            "All queues. Requires the right to list queues",
             &[],
         ),
     );
@@ -43,7 +43,7 @@ pub fn openapi() -> Value {
         get::<views::QueueHistory>(
             &mut schemas,
             "getQueueHistory",
-            "What a queue held of late. For those who may list queues",
+            "The history of a queue. Requires the right to list queues",
             &[("queue", "query", "The queue's name")],
         ),
     );
@@ -52,7 +52,7 @@ pub fn openapi() -> Value {
         get::<views::GpuMap>(
             &mut schemas,
             "getGpuMap",
-            "The nodes that have GPUs, with what a picture of them takes. For those who may list nodes",
+            "The nodes with GPUs, for the GPU map. Requires the right to list nodes",
             &[],
         ),
     );
@@ -61,7 +61,7 @@ pub fn openapi() -> Value {
         get::<views::NodeList>(
             &mut schemas,
             "listNodes",
-            "Nodes with their GPUs. For those who may list nodes",
+            "Nodes with their GPUs. Requires the right to list nodes",
             &[("shard", "query", "Of this SchedulingShard alone"), AFTER, LIMIT],
         ),
     );

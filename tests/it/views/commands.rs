@@ -143,7 +143,7 @@ async fn commands_show_a_job_from_what_if_to_its_eviction() {
         "{said}"
     );
     assert!(
-        said.contains("default/urgent would run on gpu-1, once who is evicted has left"),
+        said.contains("default/urgent would run on gpu-1, once evicted pods have terminated"),
         "{said}"
     );
     assert!(

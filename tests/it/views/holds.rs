@@ -172,7 +172,7 @@ async fn a_pod_group_is_requeued_as_a_whole() {
     let said = stage.says(&format!("requeue podgroup {train}")).await;
     assert_eq!(said.matches(" is evicted\n").count(), 2, "{said}");
     assert!(
-        said.ends_with(&format!("podgroup default/{train} is in the line anew\n")),
+        said.ends_with(&format!("podgroup default/{train} is queued again\n")),
         "{said}"
     );
     let after = stage.running(2).await;
@@ -197,7 +197,7 @@ async fn a_pod_group_is_requeued_as_a_whole() {
     assert!(!well, "{said}");
     assert_eq!(
         said,
-        "error: nobody makes these pods again: default/lone; --force evicts them all the same\n"
+        "error: these pods have no controller that creates them again: default/lone; --force evicts them nevertheless\n"
     );
     assert_eq!(stage.running(1).await.len(), 1);
     stage.cluster.stop().await.unwrap();

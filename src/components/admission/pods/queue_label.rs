@@ -129,7 +129,7 @@ fn closed(workload: &Workload, namespace: &str, key: &str) -> Option<String> {
         None => String::new(),
     };
     let why = not_open(&workload.queue, closed_by, namespace);
-    Some(format!("{why}. Ask whoever keeps the queue{instead}"))
+    Some(format!("{why}. Ask the queue's administrator{instead}"))
 }
 
 fn objection(workload: &Workload, key: &str) -> Option<String> {

@@ -510,7 +510,7 @@ fn a_queue_that_is_not_open_to_the_namespace_refuses_the_pod_and_says_which_are(
         );
     }
     let gold = "Queue gold is not open to namespace team-b: the annotation unikai.dev/allowed-namespaces does not name it. \
-        Ask whoever keeps the queue, or set the label kai.scheduler/queue to one of: free, inner";
+        Ask the queue's administrator, or set the label kai.scheduler/queue to one of: free, inner";
     assert_eq!(says("gold", "team-b", QueueLabels::Enforce).as_deref(), Some(gold));
     assert_eq!(says("gold", "team-b", QueueLabels::Warn).as_deref(), Some(gold));
     assert_eq!(
@@ -522,7 +522,7 @@ fn a_queue_that_is_not_open_to_the_namespace_refuses_the_pod_and_says_which_are(
         says("inner", "any", QueueLabels::Enforce).as_deref(),
         Some(
             "Queue inner is not open to namespace any: the annotation unikai.dev/allowed-namespaces of queue lab above it does not name it. \
-             Ask whoever keeps the queue, or set the label kai.scheduler/queue to free"
+             Ask the queue's administrator, or set the label kai.scheduler/queue to free"
         )
     );
 }
