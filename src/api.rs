@@ -1,7 +1,7 @@
 //! The API: custom resource types, well-known names, quantities and durations.
 //!
-//! The types speak KAI Scheduler's public API. What is absent: behaviour. Defaults that depend on policy live with their
-//! readers, and nothing here performs I/O, reads a clock or knows a client.
+//! The types are those of KAI Scheduler's public API. What is absent: behaviour. Defaults that depend on policy live with their
+//! readers, and nothing here performs I/O, reads a clock or has a client.
 //!
 //! Decoding is lenient where users can err: durations are strings with accessors that parse, unknown fields are ignored,
 //! `null` reads as absent, and [`lenient`] turns an object that does not decode into a value instead of a failed list.

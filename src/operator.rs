@@ -111,7 +111,7 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
     let Settings {
         common,
         lease,
-        patience,
+        timeouts,
         protect_metrics,
         create_default_queues,
         ..
@@ -119,7 +119,7 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
     let figures = Figures::default();
     let (metrics_namespace, prefix) = watch::channel(common.metrics_namespace.clone());
     let page = metrics::Page::new(figures.clone(), prefix);
-    let clients = client::connect(reach, patience, lease.request_timeout())?;
+    let clients = client::connect(reach, timeouts, lease.request_timeout())?;
     let webhooks = listen(common.admission.address)?;
     let heartbeat = Heartbeat::default();
     let ends = Ends::default();
@@ -302,8 +302,8 @@ async fn turn(rounds: &Rounds, round: Option<Round>, number: u64, wanted: &Resol
 
 /// Why the process ends after a component ended: failing leader election ends components, and may be reported after them.
 async fn cause(ended: Ended, services: &mut Supervisor) -> anyhow::Error {
-    let patience = Duration::from_millis(200);
-    match tokio::time::timeout(patience, services.next_end()).await {
+    let max_wait = Duration::from_millis(200);
+    match tokio::time::timeout(max_wait, services.next_end()).await {
         Ok(service) => service.into_error(),
         Err(_) => ended.into_error(),
     }

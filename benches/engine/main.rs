@@ -1,4 +1,4 @@
-//! Decisions per second of the engine alone, on clusters of 8-GPU nodes. Each line says what was decided, so that a
+//! Decisions per second of the engine alone, on clusters of 8-GPU nodes. Each line shows the decisions, so that a
 //! speed-up that schedules less is seen.
 //!
 //! `cargo bench --bench engine`              all shapes

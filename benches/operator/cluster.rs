@@ -18,7 +18,7 @@ use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 
 use crate::process::free_ports;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The queues of a quick start and a namespace.
 const SETTING: &str = "
@@ -100,7 +100,7 @@ impl Cluster {
         let dir = tempfile::tempdir()?;
         let control_plane = ControlPlane::start(assets, dir.path())?;
         let client = client_of(&dir.path().join("admin.kubeconfig")).await?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         while client
             .request_text(http::Request::get("/readyz").body(Vec::new())?)
             .await
@@ -245,7 +245,7 @@ async fn apply(client: &Client, yaml: &str) -> anyhow::Result<()> {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             match api.create(&PostParams::default(), &object).await {
                 Ok(_) => break,

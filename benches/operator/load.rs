@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 const NAMESPACE: &str = "load";
 /// Parallel requests that create or delete.
 const WORKERS: usize = 32;
-const PATIENCE: Duration = Duration::from_secs(120);
+const MAX_WAIT: Duration = Duration::from_secs(120);
 /// Pause between pods that are created one by one, so that each meets an idle cluster.
 const SETTLE: Duration = Duration::from_millis(150);
 
@@ -143,7 +143,7 @@ impl Load {
             if pods.is_empty() {
                 break;
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > MAX_WAIT {
                 bail!("{} pods do not go", pods.len());
             }
             stream::iter(pods)
@@ -182,7 +182,7 @@ impl Load {
     }
 
     async fn bound_at(&self, pod: &str) -> anyhow::Result<Instant> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             let more = self.bound.more.notified();
             if let Some(at) = self.bound.at.lock().expect("times").get(pod) {

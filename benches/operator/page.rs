@@ -1,4 +1,4 @@
-//! What the page costs in a large cluster: the size of what is served, and the operator's CPU time for somebody who looks at it.
+//! What the page costs in a large cluster: the size of what is served, and the operator's CPU time for one viewer.
 //!
 //! The viewer sends the same requests as the page, as often as the page does: each view in turn, with the entity tags of the last responses.
 

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 
 /// Clock ticks in a second, as `/proc` counts CPU time on Linux.
 const TICKS: f64 = 100.0;
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Killed when dropped.
 pub struct Process {
@@ -37,7 +37,7 @@ impl Process {
             .spawn()
             .context("the operator")?;
         let mut process = Self { child, http };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         while !ready(http).await {
             if let Some(status) = process.child.try_wait()? {
                 bail!("the operator ended: {status}; {}", cluster.dir().display());
@@ -134,7 +134,7 @@ async fn ready(port: u16) -> bool {
         && answer.starts_with("HTTP/1.1 200")
 }
 
-/// Ports that nobody listens on now.
+/// Ports that are free now.
 pub fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
     let mut ports = [0; N];
     let listeners: Vec<_> = (0..N)

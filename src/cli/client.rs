@@ -19,7 +19,7 @@ use credentials::Credentials;
 pub use flags::{Kubeconfig, Subject, Token, Where};
 
 /// Limits on the time and the size of a response.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 const ANSWER_MAX: usize = 256 << 20;
 
 /// How to reach the operator, and with which credentials.
@@ -151,9 +151,9 @@ impl Client {
 
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<T> {
         let path = format!("/api/v1{path}");
-        let asked = tokio::time::timeout(PATIENCE, self.send(method, &path, body)).await;
+        let asked = tokio::time::timeout(MAX_WAIT, self.send(method, &path, body)).await;
         let (status, bytes) =
-            asked.unwrap_or_else(|_| Err(anyhow!("{path}: no answer in {} s", PATIENCE.as_secs())))?;
+            asked.unwrap_or_else(|_| Err(anyhow!("{path}: no answer in {} s", MAX_WAIT.as_secs())))?;
         if status.is_success() {
             return serde_json::from_slice(&bytes).with_context(|| format!("{path}: the answer cannot be read"));
         }

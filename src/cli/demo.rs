@@ -20,7 +20,7 @@ use crate::devcluster::apiserver::Identity;
 use crate::operator::settings::Settings;
 
 /// How long a step may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Interval of reading the cluster's state.
 const REFRESH: Duration = Duration::from_millis(200);
@@ -72,7 +72,7 @@ async fn tell(client: &kube::Client, operator: &Client) -> anyhow::Result<()> {
 
 /// Draws the cluster until the step has ended; returns its last state.
 async fn follow(operator: &Client, step: &Step, screen: &mut Screen) -> anyhow::Result<Picture> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     loop {
         if let Some(picture) = Picture::take(operator).await? {
             if (step.done)(&picture) {
@@ -81,7 +81,7 @@ async fn follow(operator: &Client, step: &Step, screen: &mut Screen) -> anyhow::
             screen.draw(&picture)?;
         }
         if Instant::now() > deadline {
-            bail!("not all of it happened within {} s", PATIENCE.as_secs());
+            bail!("not all of it happened within {} s", MAX_WAIT.as_secs());
         }
         tokio::time::sleep(REFRESH).await;
     }

@@ -28,11 +28,11 @@ pub struct Evictions {
     pub force: bool,
 
     /// How long to wait for disruption budgets and for pods to terminate
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = patience)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = max_wait)]
     pub timeout: Duration,
 }
 
-fn patience(text: &str) -> Result<Duration, String> {
+fn max_wait(text: &str) -> Result<Duration, String> {
     let parsed = crate::api::duration::parse_go(text).map_err(|error| error.to_string())?;
     Duration::try_from(parsed).map_err(|_| "below nothing".to_owned())
 }

@@ -119,8 +119,8 @@ impl Steered {
     async fn steps(&self) -> anyhow::Result<Steps> {
         let client = self.common.client().await?;
         let found = Found::look(&client, &self.common.namespace).await?;
-        let patience = Duration::from_secs(self.timeout);
-        Ok(Steps::new(client, found, self.dry_run, patience))
+        let max_wait = Duration::from_secs(self.timeout);
+        Ok(Steps::new(client, found, self.dry_run, max_wait))
     }
 }
 

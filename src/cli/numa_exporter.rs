@@ -11,7 +11,7 @@ use super::run;
 use crate::api::duration;
 use crate::api::names::env;
 use crate::numa_exporter::{self, Settings, WATCH};
-use crate::operator::client::{self, Patience, Reach};
+use crate::operator::client::{self, Reach, Timeouts};
 use crate::operator::shutdown;
 
 /// Timeout of a request.
@@ -70,11 +70,11 @@ fn interval(text: &str) -> Result<Duration, String> {
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!args.node_name.is_empty(), "--node-name is empty");
     let config = run::cluster(args.kubeconfig, args.context).await?;
-    let patience = Patience {
+    let timeouts = Timeouts {
         request: REQUEST,
         watch: Duration::from_secs(u64::from(WATCH)) + REQUEST,
     };
-    let clients = client::connect(Reach::Network(Box::new(config)), patience, REQUEST)?;
+    let clients = client::connect(Reach::Network(Box::new(config)), timeouts, REQUEST)?;
     let settings = Settings {
         node: args.node_name,
         socket: args.podresources_socket,

@@ -58,7 +58,7 @@ const ANSWERED: [header::HeaderName; 7] = [
     header::X_CONTENT_TYPE_OPTIONS,
 ];
 /// Timeout of the operator's response.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Interval of renewing the token: those that are requested for the page last twice as long.
 const RENEWED: Duration = Duration::from_secs(300);
 
@@ -170,8 +170,8 @@ impl Proxy {
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         let client = Arc::clone(&self.client.lock().unwrap_or_else(PoisonError::into_inner));
-        let answer = tokio::time::timeout(PATIENCE, client.forward(request)).await;
-        answer.with_context(|| format!("no answer in {} s", PATIENCE.as_secs()))?
+        let answer = tokio::time::timeout(MAX_WAIT, client.forward(request)).await;
+        answer.with_context(|| format!("no answer in {} s", MAX_WAIT.as_secs()))?
     }
 
     /// Gets a new token, since tokens expire.

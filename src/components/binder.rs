@@ -211,7 +211,7 @@ impl Binder {
     fn new(context: Context, stores: Arc<Stores>, bus: Bus, keeper: mpsc::Sender<GroupRequest>) -> Self {
         Self {
             caller: Caller::new(context.clone(), CALLS_MAX),
-            groups: Groups::new(context.settings.sharing.patience),
+            groups: Groups::new(context.settings.sharing.max_wait),
             reviews: Reviews::default(),
             context,
             stores,

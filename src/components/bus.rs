@@ -344,7 +344,7 @@ pub enum ToQueues {
 /// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// The normal course.
+    /// `Normal`: no problem.
     Normal,
     /// A problem.
     Warning,

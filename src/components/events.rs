@@ -71,7 +71,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: 
                     continue;
                 }
                 note.message.truncate(note.message.floor_char_boundary(MESSAGE_MAX));
-                if !queue.has_room(note.subject.namespace()) {
+                if !queue.has_space(note.subject.namespace()) {
                     metrics::counter!("unikai_events_dropped_total").increment(1);
                 } else if let Some(write) = digest.take(&note, since) {
                     queue.put(since + STAY_BEHIND, Waiting { note, write, since });
@@ -79,7 +79,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: 
             }
             slot = slots.due(due) => {
                 while let Some(next) = queue.take(Instant::now()) {
-                    if lacks_group(&next, &stores, context.background.patience()) {
+                    if lacks_group(&next, &stores, context.background.max_wait()) {
                         queue.put(Instant::now() + CREATION_LOOK_AFTER, next);
                         continue;
                     }
@@ -122,11 +122,11 @@ async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: W
 }
 
 /// Whether the event's pod group does not exist yet. The event needs its UID, or `kubectl describe` does not show it.
-fn lacks_group(event: &Waiting, stores: &Stores, patience: Duration) -> bool {
+fn lacks_group(event: &Waiting, stores: &Stores, max_wait: Duration) -> bool {
     let Subject::PodGroup(group) = &event.note.subject else {
         return false;
     };
-    event.since.elapsed() < patience + CREATION_MAX && !stores.pod_groups.contains(group.namespace(), group.name())
+    event.since.elapsed() < max_wait + CREATION_MAX && !stores.pod_groups.contains(group.namespace(), group.name())
 }
 
 /// The object's name, shortened so that the event's name is valid, and an id.

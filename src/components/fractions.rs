@@ -74,7 +74,7 @@ pub struct Settings {
     /// The runtime class of reservation pods.
     pub runtime_class: Option<String>,
     /// Timeout for the device that a reservation pod reports.
-    pub patience: Duration,
+    pub max_wait: Duration,
     /// Whether containers get their GPUs by CDI names.
     pub cdi: Cdi,
     /// Whether containers get their limit of GPU memory.
@@ -99,7 +99,7 @@ impl Default for Settings {
         Self {
             image: IMAGE.to_owned(),
             runtime_class: None,
-            patience: Duration::from_secs(40),
+            max_wait: Duration::from_secs(40),
             cdi: Cdi::Auto,
             hami_core: false,
             always_bind_requests: false,

@@ -69,7 +69,7 @@ pub async fn run(
     let mut leading = context.leading.clone();
     // With KAI's full trail, Bindings wait until the PodGroups exist.
     let mut slots = if context.settings.sharing.always_bind_requests {
-        WriteSlots::of_patience(&context.background, Duration::ZERO)
+        WriteSlots::with_max_wait(&context.background, Duration::ZERO)
     } else {
         WriteSlots::new(&context.background)
     };
@@ -462,7 +462,7 @@ impl Grouper {
             return;
         }
         entry.attempts += 1;
-        // It may quote what somebody wrote, and goes to every pod that it is about.
+        // It may quote text of tenants, and is written to every pod concerned.
         let reason = reason.get(..reason.floor_char_boundary(REASON_MAX)).unwrap_or_default();
         let (pod, wait) = (entry.pod.clone(), RETRY.wait(entry.attempts));
         self.grouped_pods.retry(uid, Instant::now() + wait);

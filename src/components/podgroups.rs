@@ -64,7 +64,7 @@ const UNREPORTED_AFTER: Duration = Duration::from_secs(2);
 /// Delay of reasons, for which users wait: short, but long enough for a gang whose pods are being created.
 const REASONS_AFTER: Duration = Duration::from_millis(150);
 /// Maximum time for which due writes wait for bindings: reasons are to be readable within seconds, also during a burst.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Wait before a failed write is retried: first and longest.
 const RETRY: Backoff = Backoff {
     first: Duration::from_millis(200),
@@ -84,7 +84,7 @@ pub async fn run(
     bus: Bus,
 ) -> Result<(), Error> {
     let mut leading = context.leading.clone();
-    let mut slots = WriteSlots::of_patience(&context.background, PATIENCE);
+    let mut slots = WriteSlots::with_max_wait(&context.background, MAX_WAIT);
     let mut statuses = PodGroups::new(context.clone(), stores, bus);
     let mut messages = Vec::new();
     loop {
@@ -153,7 +153,7 @@ struct Reported {
     latest: Instant,
     /// No event reports it yet.
     news: bool,
-    /// What its condition said.
+    /// The message of its condition.
     history: WriteHistory,
 }
 
@@ -375,14 +375,14 @@ impl PodGroups {
 
     fn sums_changed(&mut self, groups: Vec<GroupKey>) {
         for group in groups {
-            let after = self.patience(&group);
+            let after = self.max_wait(&group);
             self.usage.insert(group.clone());
             self.plan(Target::Group(group), after);
         }
     }
 
     /// How long the sums of a group may change before they are written.
-    fn patience(&self, key: &GroupKey) -> Duration {
+    fn max_wait(&self, key: &GroupKey) -> Duration {
         let sums = self.ledger.sums(key);
         let group = self.group(key);
         let needed = group.and_then(|group| group.spec.min_member).unwrap_or(1);

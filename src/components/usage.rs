@@ -129,13 +129,13 @@ impl Work<'_> {
 
     /// The built-in source.
     async fn count(&mut self) {
-        let patience = Instant::now() + self.how.wait;
+        let max_wait = Instant::now() + self.how.wait;
         let ledger = loop {
             match self.kept.load(&self.how, now()).await {
                 Ok(ledger) => break ledger,
                 Err(error) => warn!(shard = self.shard, %error, "what queues have used cannot be read; trying again"),
             }
-            if Instant::now() >= patience {
+            if Instant::now() >= max_wait {
                 self.publish();
             }
             sleep(RETRY).await;
@@ -164,7 +164,7 @@ impl Work<'_> {
 
     /// Queries the server at each interval.
     async fn query(&mut self, server: &Server) {
-        let patience = Instant::now() + self.how.wait;
+        let max_wait = Instant::now() + self.how.wait;
         let mut last: Option<Instant> = None;
         let mut given_up = false;
         let mut due = Instant::now();
@@ -197,7 +197,7 @@ impl Work<'_> {
             } else {
                 due
             };
-            let end = last.map_or(patience, |last| last + 2 * self.how.staleness);
+            let end = last.map_or(max_wait, |last| last + 2 * self.how.staleness);
             if end <= next && !given_up {
                 sleep_until(end).await;
                 given_up = true;

@@ -255,7 +255,7 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                 state.is_behind();
                 // A new watch begins with a complete list.
                 events = anew();
-                replace_at = Some(Instant::now() + CATCH_UP.max(feed_patience(&feed.config)));
+                replace_at = Some(Instant::now() + CATCH_UP.max(max_wait_of(&feed.config)));
             }
         }
         if let Some(terms) = state.caught_up() {
@@ -268,7 +268,7 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
 }
 
 /// A list of whole objects may take longer than a list of metadata.
-fn feed_patience(config: &watcher::Config) -> Duration {
+fn max_wait_of(config: &watcher::Config) -> Duration {
     Duration::from_secs(u64::from(config.timeout.unwrap_or_default()))
 }
 

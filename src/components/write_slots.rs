@@ -5,7 +5,7 @@
 //! component gets all slots: its writes may hang (in a webhook that does not answer, for example), and the others' must go on.
 //!
 //! Bindings go first: no slot is given while bindings are outstanding, in the quiet time after them, or for a while after an answer that shows that
-//! the API server is overloaded. A write that has been due for longer than the component's patience waits for none of these. The time that the API
+//! the API server is overloaded. A write that has been due for longer than the component's `max_wait` waits for none of these. The time that the API
 //! server asks for (`Retry-After`) is kept in any case.
 
 use std::future::{pending, poll_fn};
@@ -26,15 +26,15 @@ const OWN_MAX: usize = WRITES_MAX - 2;
 /// The quiet time after bindings lasts as long as they did, within these bounds: it bridges the gaps in a burst, and a single binding delays nothing.
 const QUIET: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// Upper bound of the patience.
-const PATIENCE_MAX: Duration = Duration::from_secs(3_600);
+/// Upper bound of `max_wait`.
+const MAX_WAIT_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// State shared by all background writers. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Background {
     permits: Arc<Semaphore>,
     gate: watch::Sender<Gate>,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 /// What delays background writes.
@@ -52,9 +52,9 @@ struct Gate {
 }
 
 impl Background {
-    /// `patience`: how long a write that is due waits for bindings.
+    /// `max_wait`: how long a write that is due waits for bindings.
     #[must_use]
-    pub fn new(patience: Duration) -> Self {
+    pub fn new(max_wait: Duration) -> Self {
         let now = Instant::now();
         Self {
             permits: Arc::new(Semaphore::new(WRITES_MAX)),
@@ -66,14 +66,14 @@ impl Background {
                 latency: Latency::default(),
             }),
             // So that no instant is out of range.
-            patience: patience.min(PATIENCE_MAX),
+            max_wait: max_wait.min(MAX_WAIT_LIMIT),
         }
     }
 
     /// How long a write that is due waits for bindings.
     #[must_use]
-    pub fn patience(&self) -> Duration {
-        self.patience
+    pub fn max_wait(&self) -> Duration {
+        self.max_wait
     }
 
     /// The binder has bindings or evictions outstanding, or none any more.
@@ -139,7 +139,7 @@ impl WriteSlot {
 pub struct WriteSlots {
     background: Background,
     gate: watch::Receiver<Gate>,
-    patience: Duration,
+    max_wait: Duration,
     own: PollSemaphore,
     shared: PollSemaphore,
     /// The component's own permit, while it waits for a shared one.
@@ -150,15 +150,15 @@ impl WriteSlots {
     /// Access for a component.
     #[must_use]
     pub fn new(background: &Background) -> Self {
-        Self::of_patience(background, Duration::MAX)
+        Self::with_max_wait(background, Duration::MAX)
     }
 
     /// The same for writes that wait no longer than this for bindings.
     #[must_use]
-    pub fn of_patience(background: &Background, patience: Duration) -> Self {
+    pub fn with_max_wait(background: &Background, max_wait: Duration) -> Self {
         Self {
             gate: background.gate.subscribe(),
-            patience: patience.min(background.patience),
+            max_wait: max_wait.min(background.max_wait),
             own: PollSemaphore::new(Arc::new(Semaphore::new(OWN_MAX))),
             shared: PollSemaphore::new(Arc::clone(&background.permits)),
             held: None,
@@ -171,7 +171,7 @@ impl WriteSlots {
         match at {
             Some(at) => {
                 sleep_until(at).await;
-                self.after_bindings(at + self.patience).await;
+                self.after_bindings(at + self.max_wait).await;
             }
             None => pending().await,
         }
@@ -256,7 +256,7 @@ mod tests {
     #[tokio::test]
     async fn each_writer_waits_at_most_its_own_delay() {
         let shared = background(1);
-        let mut slots = WriteSlots::of_patience(&shared, SOON / 4);
+        let mut slots = WriteSlots::with_max_wait(&shared, SOON / 4);
         shared.bindings(true);
         assert!(timeout(SOON * 10, slots.due(Some(Instant::now()))).await.is_ok());
     }

@@ -289,12 +289,12 @@ fn binder(given: &BinderConfig, reading: &mut Reading) {
 }
 
 fn reservation(given: &ResourceReservation, reading: &mut Reading) {
-    let mut patience = reading.common.components.sharing.patience;
+    let mut max_wait = reading.common.components.sharing.max_wait;
     let path = "spec.binder.resourceReservation";
     reading.seconds(
         &format!("{path}.allocationTimeout"),
         given.allocation_timeout,
-        &mut patience,
+        &mut max_wait,
     );
     if let Some(class) = &given.runtime_class_name
         && !class.is_empty()
@@ -306,7 +306,7 @@ fn reservation(given: &ResourceReservation, reading: &mut Reading) {
         );
     }
     let sharing = &mut reading.common.components.sharing;
-    sharing.patience = patience;
+    sharing.max_wait = max_wait;
     if let Some(class) = &given.runtime_class_name {
         sharing.runtime_class = Some(class.clone()).filter(|class| !class.is_empty());
     }

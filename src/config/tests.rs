@@ -439,7 +439,7 @@ fn every_field_of_both_kinds_is_in_the_table_and_every_row_is_a_field() {
     }
 }
 
-/// For every row that something goes by: a value that makes a difference.
+/// For every row with an effect: a value that changes the configuration.
 const SAMPLES: &[(&str, &str)] = &[
     ("spec.global.schedulerName", "\"other\""),
     ("spec.global.queueLabelKey", "\"other/queue\""),
@@ -674,7 +674,7 @@ fn the_numa_exporter_runs_if_config_or_a_shard_enables_it() {
     let shard = |numa: Value| json!({"plugins": {"numa": numa}});
     assert!(!on(json!({}), json!({})));
     assert!(on(json!({}), shard(json!({"enabled": true}))));
-    // The plugin is on, but nobody says so by its name.
+    // The plugin is on by its arguments, without `enabled`.
     assert!(!on(json!({}), shard(json!({}))));
     assert!(!on(json!({}), shard(json!({"enabled": false}))));
     assert!(on(config(json!(true)), json!({})));

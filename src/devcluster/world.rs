@@ -288,16 +288,16 @@ impl WorldHandle {
         nodes::silence(&self.shared, node).await
     }
 
-    /// Removes all nodes, like [`WorldHandle::remove_node`], and waits until their pods are gone, for `patience` at most.
+    /// Removes all nodes, like [`WorldHandle::remove_node`], and waits until their pods are gone, for `max_wait` at most.
     ///
     /// # Errors
     /// What the API server answered.
-    pub async fn remove_all_nodes(&self, patience: Duration) -> kube::Result<()> {
+    pub async fn remove_all_nodes(&self, max_wait: Duration) -> kube::Result<()> {
         for node in self.shared.registered() {
             self.remove_node(&node).await?;
         }
         // A pod that is kept by a finalizer, say, does not keep the shutdown waiting.
-        let deadline = tokio::time::Instant::now() + patience;
+        let deadline = tokio::time::Instant::now() + max_wait;
         while self.shared.pods_on_registered_nodes() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -86,7 +86,7 @@ pub enum Event {
         /// Not tried before this instant.
         retry_at: Time,
     },
-    /// A decided eviction did not happen: the pod (by uid) is as its last `Pod` event says.
+    /// A decided eviction did not happen: the pod (by uid) has the state of its last `Pod` event.
     Unevicted {
         /// The pod's uid.
         pod: Name,
@@ -442,7 +442,7 @@ pub struct GroupInput {
 }
 
 impl GroupInput {
-    /// Whether it is not tried, whatever fits.
+    /// Whether it is not tried, even if it fits.
     #[must_use]
     pub fn is_excluded(&self) -> bool {
         self.backed_off || self.refused.is_some() || self.held.is_some()

@@ -42,7 +42,7 @@ const IDLE: Duration = Duration::from_secs(15);
 
 /// Timeouts of responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// For the whole response; for a watch's initial list: until it begins, and between two chunks.
     pub request: Duration,
     /// Duration of a watch, after which another continues it.
@@ -121,17 +121,17 @@ impl Writers {
 ///
 /// # Errors
 /// When the configuration's certificates or credentials cannot be used, or it names a proxy.
-pub fn connect(reach: Reach, patience: Patience, lease: Duration) -> anyhow::Result<Clients> {
+pub fn connect(reach: Reach, timeouts: Timeouts, lease: Duration) -> anyhow::Result<Clients> {
     ensure!(
         !reach.has_proxy(),
         "the kubeconfig names a proxy; the API server must be reachable without one"
     );
     let (server, served) = (reach.server(), Served::default());
     let plain = |deadlines| client(&reach, deadlines, (&server, &served), None).context(UNUSABLE);
-    let deadlines = Deadlines::whole(patience.request);
+    let deadlines = Deadlines::whole(timeouts.request);
     Ok(Clients {
         reads: plain(deadlines)?,
-        watches: plain(Deadlines::of_watches(patience.request, patience.watch))?,
+        watches: plain(Deadlines::of_watches(timeouts.request, timeouts.watch))?,
         lease: plain(Deadlines::whole(lease))?,
         writers: Writers {
             reach: reach.clone(),

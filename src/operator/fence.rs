@@ -1,6 +1,6 @@
 //! The fence: a process that does not hold the lease writes nothing.
 //!
-//! A [`Fence`] is for one term of leadership, and knows until when the lease is certainly ours in it. Once closed it stays closed, so that
+//! A [`Fence`] is for one term of leadership, and has the time until which the Lease is certainly ours. Once closed it stays closed, so that
 //! what was decided in one term cannot leave in the next. [`FenceLayer`] refuses a mutating request unless the fence is open,
 //! each time the request is driven on and not only when it is made; [`stream`] sees to it that what a process had under way
 //! when it was stopped does not leave when it wakes up. The clock is the monotonic one, which goes on while the process is

@@ -1,8 +1,8 @@
 //! Leader election on a Lease.
 //!
 //! One process at a time leads: the one whose name stands in the Lease and who renewed it in time. The rules are those of
-//! Kubernetes' own components, so the two can be read side by side: a Lease is free when nobody holds it, or when it has not
-//! changed for its duration *as this process has watched it* (the holder's clock is never trusted). Beyond them, a standby
+//! Kubernetes' own components, so the two can be read side by side: a Lease is free when it has no holder, or when it has not
+//! changed for its duration *as this process has watched it* (times written by the holder are not used). Beyond them, a standby
 //! watches the Lease instead of asking for it, so that it leads within milliseconds of a release, and every renewal opens
 //! the [`Fence`] from before it was sent until the renewal deadline.
 //!

@@ -1,7 +1,7 @@
 //! A round: the components, from their start with one configuration to their graceful end.
 //!
 //! Scheduling rules change within a round. For other changes the round ends like at shutdown, except that the Lease is kept, and
-//! the next begins; so no component needs to handle changes of settings. Between rounds nothing is decided. The webhook server goes on, and answers reviews
+//! the next begins; so no component needs to handle changes of settings. Between rounds nothing is decided. The webhook server continues, and answers reviews
 //! as in the last round until the next one has listed the queues.
 
 use std::collections::BTreeMap;

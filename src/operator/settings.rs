@@ -20,7 +20,7 @@ use crate::config::words::{is_label_key, is_label_word, is_metric_word, is_name}
 use crate::engine::decision::Wording;
 use crate::engine::policy::DisruptionBudgets;
 
-use super::client::Patience;
+use super::client::Timeouts;
 use super::{http, lease};
 use grouping::GroupingArgs;
 use metrics::MetricsArgs;
@@ -189,7 +189,7 @@ pub struct Settings {
     /// Of leader election.
     pub lease: lease::Params,
     /// Timeouts of the API server's answers.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
     /// Where to serve health, metrics and state.
     pub http_address: SocketAddr,
     /// Whether metrics are served only to authorized clients.
@@ -213,7 +213,7 @@ impl fmt::Display for Invalid {
 /// A free port of the loopback address.
 const FREE: &str = "127.0.0.1:0";
 
-/// All flags, for an operator in the process that embeds it, beside a cluster of its own: unless told otherwise it serves on free ports of the
+/// All flags, for an operator in the process that embeds it, with an embedded cluster: by default it serves on free ports of the
 /// loopback address.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
@@ -346,7 +346,7 @@ impl TryFrom<Args> for Settings {
                 renew_deadline: lease.lease_renew_deadline,
                 retry_period: lease.lease_retry_period,
             },
-            patience: network.patience(),
+            timeouts: network.timeouts(),
             http_address: http.http_address,
             protect_metrics: http.protect_metrics,
             create_default_queues: scheduling.create_default_queues,

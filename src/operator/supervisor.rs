@@ -86,7 +86,7 @@ impl Supervisor {
     }
 
     /// Waits until all tasks have ended, or for a timeout; returns those that had not ended, and errors of the others.
-    pub async fn drain(&mut self, patience: Duration) -> Vec<Ended> {
+    pub async fn drain(&mut self, max_wait: Duration) -> Vec<Ended> {
         let mut failed = Vec::new();
         let all = async {
             while let Some(ended) = self.tasks.join_next().await {
@@ -100,11 +100,11 @@ impl Supervisor {
                 }
             }
         };
-        if tokio::time::timeout(patience, all).await.is_err() {
+        if tokio::time::timeout(max_wait, all).await.is_err() {
             let late = self.running.iter().filter(|(_, handle)| !handle.is_finished());
             failed.extend(late.map(|(name, _)| Ended {
                 name,
-                outcome: Err(anyhow!("did not finish within {patience:?}")),
+                outcome: Err(anyhow!("did not finish within {max_wait:?}")),
             }));
         }
         failed

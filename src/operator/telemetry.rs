@@ -169,7 +169,7 @@ impl Drop for Guard {
     }
 }
 
-/// Starts logging for the whole process; call once, inside a tokio runtime. `level` applies where no flag says otherwise.
+/// Starts logging for the whole process; call once, inside a tokio runtime. `level` applies if no flag sets another.
 ///
 /// # Errors
 /// When the filter does not parse, the exporter cannot be built, or logging has been started before.

@@ -135,7 +135,7 @@ fn shards_survive() {
     round_trip::<api::SchedulingShard>(include_str!("fixtures/api/scheduling_shard.yaml"));
 }
 
-/// Reads each document into its type and back: nothing is lost and nothing invented, and fields that nobody knows are ignored.
+/// Reads each document into its type and back: no field is lost or added, and unknown fields are ignored.
 fn round_trip<K>(yaml: &str)
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Serialize,

@@ -13,7 +13,7 @@ use unikai::operator::settings::Settings;
 
 use crate::support::{Cluster, create, eventually};
 
-/// A token of somebody with that ClusterRole of the manifests.
+/// A token of a user with that ClusterRole of the manifests.
 async fn token_with(cluster: &Cluster, role: &str) -> String {
     let identity = Identity::service_account("team", role);
     cluster.server.rbac().hold(&identity);

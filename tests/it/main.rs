@@ -13,7 +13,7 @@ mod inspection;
 mod leadership;
 mod manifests;
 mod operator;
-mod patience;
+mod polling;
 mod review_fuzz;
 mod support;
 mod tidy;

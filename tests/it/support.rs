@@ -16,8 +16,8 @@ use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer}
 use unikai::operator::settings::Settings;
 use unikai::operator::{Operator, Running};
 
-use crate::patience::PATIENCE;
-pub use crate::patience::eventually;
+use crate::polling::MAX_WAIT;
+pub use crate::polling::eventually;
 
 /// A free port for a process that is started later. Below the range of ephemeral ports, as one of those could be taken by an outgoing connection
 /// in the meantime.
@@ -171,7 +171,7 @@ pub async fn open_queue(admin: &Client, name: &str, parent: Option<&str>) {
 
 /// Waits for an operator to be ready, or says what it waits for.
 pub async fn ready(running: &Running) {
-    if tokio::time::timeout(PATIENCE, running.ready()).await.is_err() {
+    if tokio::time::timeout(MAX_WAIT, running.ready()).await.is_err() {
         panic!("not ready: {:?}", running.waiting());
     }
 }

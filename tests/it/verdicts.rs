@@ -528,7 +528,7 @@ async fn the_first_sentence_about_a_pod_that_waits_names_the_cause() {
     }
     let mut wrong: BTreeMap<&str, String> = BTreeMap::new();
     // Waits until all are right, or until the timeout; then reports all that are still wrong.
-    let patience = tokio::time::Instant::now() + Duration::from_secs(30);
+    let max_wait = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
         wrong.clone_from(&refused);
         for situation in situations
@@ -543,7 +543,7 @@ async fn the_first_sentence_about_a_pod_that_waits_names_the_cause() {
                 wrong.insert(&situation.name, why);
             }
         }
-        if wrong.is_empty() || tokio::time::Instant::now() > patience {
+        if wrong.is_empty() || tokio::time::Instant::now() > max_wait {
             break;
         }
         tokio::time::sleep(Duration::from_millis(500)).await;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options};
 
 use crate::apiserver::harness::{Answer, Cluster, client_of, on_each, send};
-use crate::patience::eventually;
+use crate::polling::eventually;
 use crate::support::free_port;
 
 /// The requests that the webhook at each path was asked about.

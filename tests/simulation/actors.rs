@@ -1,4 +1,4 @@
-//! The actors: tenants, honest and hostile, administrators, and what happens to nodes and replicas. Each step is a request or two; what is refused is
+//! The actors: tenants, normal and hostile, administrators, and what happens to nodes and replicas. Each step is a request or two; what is refused is
 //! refused.
 
 use kube::api::{DeleteParams, DynamicObject, EvictParams, Patch, PatchParams, PostParams, PropagationPolicy};

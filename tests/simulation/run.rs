@@ -226,7 +226,7 @@ impl Simulation {
             self.replicas[at].link.end_faults();
             self.start_at(at).await;
         }
-        // The webhooks need somebody to answer.
+        // Webhooks need a replica that answers.
         sleep(WEBHOOKS).await;
         Actors::put_in_order(self).await;
         self.pass(REST, invariants::AT_REST).await;

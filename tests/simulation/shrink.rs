@@ -7,11 +7,11 @@ use crate::run::{How, run};
 use crate::story::Violation;
 
 /// How long is tried.
-const PATIENCE: Duration = Duration::from_secs(120);
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// The steps that are left, and the last lines of their story.
 pub fn shrink(seed: u64, steps: &[Timed], violation: &Violation, how: &How) -> (Vec<Timed>, String) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + MAX_WAIT;
     let mut left = steps.to_vec();
     let mut last = String::new();
     let mut size = left.len().div_ceil(2);

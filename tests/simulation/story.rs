@@ -88,7 +88,7 @@ impl Story {
         self.inner().all.is_some()
     }
 
-    /// A request and its fate.
+    /// A request and its outcome.
     pub fn request(&self, who: &str, request: &str, fate: &str) {
         self.inner().requests += 1;
         self.line(&format!("{who}: {fate} {request}"));

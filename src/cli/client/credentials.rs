@@ -8,7 +8,7 @@ use kube::client::ConfigExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 
-use super::{Connection, PATIENCE, flags};
+use super::{Connection, MAX_WAIT, flags};
 use crate::api::names::object;
 
 /// The service account for callers without a token, in the operator's namespace.
@@ -59,8 +59,8 @@ pub async fn read(flags: &flags::Kubeconfig) -> anyhow::Result<(Option<kube::Con
 
 /// The configuration with a timeout for each request. The library would retry for more than a minute, without reporting the API server's responses.
 fn bounded(mut config: kube::Config) -> kube::Config {
-    config.connect_timeout = Some(PATIENCE / 2);
-    config.read_timeout = Some(PATIENCE);
+    config.connect_timeout = Some(MAX_WAIT / 2);
+    config.read_timeout = Some(MAX_WAIT);
     config.default_retry = false;
     config
 }

@@ -16,7 +16,7 @@ use crate::operator::settings::Settings;
 use crate::operator::{Operator, Running};
 
 /// How long the operator may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The HTTP port of the operator's Service.
 const HTTP_PORT: u16 = 8080;
@@ -172,13 +172,13 @@ fn with_operator(kubeconfig: &str, url: &str) -> Option<String> {
 }
 
 async fn ready(running: &Running) -> anyhow::Result<()> {
-    if tokio::time::timeout(PATIENCE, running.ready()).await.is_err() {
+    if tokio::time::timeout(MAX_WAIT, running.ready()).await.is_err() {
         let waiting: Vec<String> = running
             .waiting()
             .into_iter()
             .map(|(name, reason)| format!("{name}: {reason}"))
             .collect();
-        bail!("not ready after {} s: {}", PATIENCE.as_secs(), waiting.join("; "));
+        bail!("not ready after {} s: {}", MAX_WAIT.as_secs(), waiting.join("; "));
     }
     Ok(())
 }

@@ -29,19 +29,19 @@ pub struct Steps {
     found: Found,
     memory: Memory,
     dry_run: bool,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 impl Steps {
     /// For the objects found.
-    pub fn new(client: Client, found: Found, dry_run: bool, patience: Duration) -> Self {
+    pub fn new(client: Client, found: Found, dry_run: bool, max_wait: Duration) -> Self {
         let memory = Memory::new(&client, &found.namespace);
         Self {
             client,
             found,
             memory,
             dry_run,
-            patience,
+            max_wait,
         }
     }
 
@@ -224,7 +224,7 @@ impl Steps {
         let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let params = ListParams::default().labels(&labels.join(","));
         let pods = Api::<Pod>::namespaced(self.client.clone(), &self.found.namespace);
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.max_wait;
         loop {
             let left = within("listing pods", pods.list(&params)).await?.items;
             let now = within("reading a Deployment", self.deployments().get(&workload.name)).await?;
@@ -255,7 +255,7 @@ impl Steps {
             self.say("wait until the Leases of the schedulers are free");
             return Ok(());
         }
-        let until = Instant::now() + self.patience.max(Duration::from_secs(30));
+        let until = Instant::now() + self.max_wait.max(Duration::from_secs(30));
         let mut seen: Vec<(Lease, Instant)> = Vec::new();
         let mut told = false;
         loop {
@@ -286,7 +286,7 @@ impl Steps {
         if self.dry_run {
             return Ok(());
         }
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.max_wait;
         loop {
             let now = if_there("reading a Deployment", self.deployments().get(name)).await?;
             let status = now.and_then(|deployment| deployment.status);

@@ -43,7 +43,7 @@ fn a_new_ledger_gets_all_current_amounts() {
     for _ in 0..2 {
         accounts.ledger.open(ledger());
         meter.read(&engine, Time(HOUR));
-        // There is nothing any more, and nobody holds any of it: the first hour is all there was.
+        // The cluster has no capacity and no allocations any more: only the first hour counts.
         assert_eq!(
             accounts.ledger.usage(Time(5 * HOUR)),
             [("gone".into(), [0, 0, 1_000_000_000])]

@@ -23,7 +23,7 @@ pub type Refusal = (StatusCode, &'static str);
 
 const TOO_LONG: Refusal = (StatusCode::PAYLOAD_TOO_LARGE, "the question is longer than 3 MiB\n");
 const TOO_SLOW: Refusal = (StatusCode::REQUEST_TIMEOUT, "the question did not come in time\n");
-const NO_ROOM: Refusal = (StatusCode::SERVICE_UNAVAILABLE, "too many questions at the same time\n");
+const NO_SPACE: Refusal = (StatusCode::SERVICE_UNAVAILABLE, "too many questions at the same time\n");
 const BROKEN: Refusal = (StatusCode::BAD_REQUEST, "the question cannot be read to its end\n");
 
 /// The bodies that are being read.
@@ -89,7 +89,7 @@ impl Bodies {
         };
         tokio::select! {
             read = tokio::time::timeout(self.timeout, reading) => read.unwrap_or(Err(TOO_SLOW)),
-            () = given_up.cancelled() => Err(NO_ROOM),
+            () = given_up.cancelled() => Err(NO_SPACE),
         }
     }
 
@@ -118,7 +118,7 @@ impl Bodies {
 impl Reading {
     /// Frees so many bytes for a reader: aborts the oldest body if it has had its minimum time, else the largest one if it is
     /// larger than the reader's. So short requests are answered although other clients send long ones.
-    fn make_room(&mut self, id: u64, bytes: usize, chance: Duration) -> bool {
+    fn free_space(&mut self, id: u64, bytes: usize, chance: Duration) -> bool {
         let own = self.readers.get(&id).map_or(0, |reader| reader.held) + bytes;
         while self.held + bytes > limits::WEBHOOK_BODIES_BYTES {
             let others = || {
@@ -157,10 +157,10 @@ impl Place {
     /// Reserves so many more bytes.
     fn hold(&self, bytes: usize) -> Result<(), Refusal> {
         let mut reading = self.bodies.lock();
-        if !reading.make_room(self.id, bytes, self.bodies.chance) {
-            return Err(NO_ROOM);
+        if !reading.free_space(self.id, bytes, self.bodies.chance) {
+            return Err(NO_SPACE);
         }
-        let reader = reading.readers.get_mut(&self.id).ok_or(NO_ROOM)?;
+        let reader = reading.readers.get_mut(&self.id).ok_or(NO_SPACE)?;
         reader.held += bytes;
         reading.held += bytes;
         Ok(())

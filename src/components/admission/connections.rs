@@ -26,7 +26,7 @@ pub const IDLE: Duration = Duration::from_secs(120);
 pub struct Connections {
     open: Arc<Mutex<Open>>,
     began: Instant,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 #[derive(Default)]
@@ -54,11 +54,11 @@ impl Connections {
         Self::with(IDLE)
     }
 
-    fn with(patience: Duration) -> Self {
+    fn with(max_wait: Duration) -> Self {
         Self {
             open: Arc::default(),
             began: Instant::now(),
-            patience,
+            max_wait,
         }
     }
 
@@ -87,7 +87,7 @@ impl Connections {
             id,
             last,
             closed: Box::pin(close.cancelled_owned()),
-            idle: Box::pin(tokio::time::sleep(self.patience)),
+            idle: Box::pin(tokio::time::sleep(self.max_wait)),
             connections: self.clone(),
         }
     }
@@ -142,7 +142,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if read.is_ready() && buffer.filled().len() > before {
             self.last.store(self.connections.now(), Ordering::Relaxed);
-            let silent_until = Instant::now() + self.connections.patience;
+            let silent_until = Instant::now() + self.connections.max_wait;
             self.idle.as_mut().reset(silent_until);
         }
         match self.poll_end(context) {

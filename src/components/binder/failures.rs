@@ -69,7 +69,7 @@ impl Failures {
         if !matches!(report.ending, Ending::Failed(_)) {
             self.kept.remove(&pod.uid);
         } else if report.tried {
-            self.make_room();
+            self.free_space();
             *self.kept.entry(Arc::clone(&pod.uid)).or_default() += 1;
         }
     }
@@ -80,7 +80,7 @@ impl Failures {
         self.kept.remove(uid);
     }
 
-    fn make_room(&mut self) {
+    fn free_space(&mut self) {
         if self.pods.len() + self.kept.len() + self.nodes.len() >= FAILURES_MAX {
             *self = Self::default();
         }
@@ -96,7 +96,7 @@ impl Failures {
             }
             return;
         }
-        self.make_room();
+        self.free_space();
         *self.pods.entry(Arc::clone(pod)).or_default() += 1;
         if report.no_device {
             *self.nodes.entry(Arc::clone(node)).or_default() += 1;

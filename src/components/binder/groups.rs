@@ -191,15 +191,15 @@ pub struct Groups {
     /// Bound pods that the watch does not show as bound yet.
     arrived: HashMap<Arc<str>, Vec<GroupId>>,
     agenda: Agenda<GroupId>,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 impl Groups {
-    /// Without groups; `patience`: how long a reservation pod may take to report its device.
+    /// Without groups; `max_wait`: how long a reservation pod may take to report its device.
     #[must_use]
-    pub fn new(patience: Duration) -> Self {
+    pub fn new(max_wait: Duration) -> Self {
         Self {
-            patience,
+            max_wait,
             ..Self::default()
         }
     }
@@ -427,7 +427,7 @@ impl Groups {
             if let Some(term) = term
                 && !group.busy
             {
-                let (command, again) = group.step(&id, self.patience, now);
+                let (command, again) = group.step(&id, self.max_wait, now);
                 if command.is_some() {
                     group.busy = true;
                     group.gone.clear();
@@ -467,7 +467,7 @@ impl Group {
     }
 
     /// The command that is due, and the next timer.
-    fn step(&mut self, id: &GroupId, patience: Duration, now: Instant) -> (Option<Command>, Option<Instant>) {
+    fn step(&mut self, id: &GroupId, max_wait: Duration, now: Instant) -> (Option<Command>, Option<Instant>) {
         let mut working = self.holders.values().filter(|holder| holder.error.is_none()).peekable();
         let held = working.peek().is_some();
         if let Some(device) = working.find_map(|holder| holder.device.clone()) {
@@ -486,7 +486,7 @@ impl Group {
             self.device = self.holders.values().find_map(|holder| holder.device.clone());
         }
         if !self.waiters.is_empty() {
-            return self.obtain_device(id, patience, now);
+            return self.obtain_device(id, max_wait, now);
         }
         if self.users.is_empty() && self.open.is_empty() {
             (self.device, self.restoring) = (None, None);
@@ -495,7 +495,7 @@ impl Group {
         self.idle = None;
         if self.users.is_empty() || held {
             self.lost = None;
-            return match self.restoring.map(|since| since + patience) {
+            return match self.restoring.map(|since| since + max_wait) {
                 Some(deadline) if now < deadline => (None, Some(deadline)),
                 Some(_) => (Some(self.removal(id, false)), None),
                 None => (None, None),
@@ -576,8 +576,8 @@ impl Group {
     }
 
     /// Binds wait for a device that no reservation pod holds yet.
-    fn obtain_device(&mut self, id: &GroupId, patience: Duration, now: Instant) -> (Option<Command>, Option<Instant>) {
-        let deadline = *self.asked.get_or_insert(now) + patience;
+    fn obtain_device(&mut self, id: &GroupId, max_wait: Duration, now: Instant) -> (Option<Command>, Option<Instant>) {
+        let deadline = *self.asked.get_or_insert(now) + max_wait;
         let remove = |pods| Command::Remove {
             id: id.clone(),
             pods,

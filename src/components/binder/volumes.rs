@@ -2,7 +2,7 @@
 //! until all claims are bound.
 //!
 //! Each step is idempotent. If the bind fails, unbound volumes lose their `claimRef`
-//! again, and claims the annotation, so that the pod may go to another node.
+//! again, and claims the annotation, so that the pod may be placed on another node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -38,7 +38,7 @@ pub struct EventQueue {
 impl EventQueue {
     /// Whether one more of a namespace may wait.
     #[must_use]
-    pub fn has_room(&self, namespace: &str) -> bool {
+    pub fn has_space(&self, namespace: &str) -> bool {
         self.own.get(namespace).is_none_or(|own| *own < OWN_MAX)
     }
 
@@ -102,14 +102,14 @@ mod tests {
         let (mut queue, start) = (EventQueue::default(), Instant::now());
         let mut dropped = 0;
         for number in 0..10_000 {
-            if queue.has_room("loud") {
+            if queue.has_space("loud") {
                 queue.put(start, event("loud", number, start));
             } else {
                 dropped += 1;
             }
         }
         assert_eq!(dropped, 10_000 - OWN_MAX);
-        assert!(queue.has_room("quiet"));
+        assert!(queue.has_space("quiet"));
         let later = start + Duration::from_millis(1);
         queue.put(later, event("quiet", 0, start));
         assert!(queue.take(start).is_some());

@@ -142,7 +142,7 @@ impl Named {
 pub struct Owners {
     client: Client,
     reads: Shares,
-    patience: Duration,
+    max_wait: Duration,
     owners: NamespaceCache<Named, Read>,
     objects: NamespaceCache<Reference, Arc<Workload>>,
     kartas: NamespaceCache<KindName, Arc<Vec<Karta>>>,
@@ -158,7 +158,7 @@ impl Owners {
         Self {
             client,
             reads: Shares::new(READS_MAX as u32, limits::OWNER_READS_PER_NAMESPACE as u32),
-            patience: READ_TIMEOUT,
+            max_wait: READ_TIMEOUT,
             owners: NamespaceCache::default(),
             objects: NamespaceCache::default(),
             kartas: NamespaceCache::default(),
@@ -291,7 +291,7 @@ impl Owners {
         ];
         let selector = selector.map(|(key, value)| format!("{key}={value}")).join(",");
         let _permit = self.reads.take(EVERYBODY, 1).await;
-        let found = timeout(self.patience, async {
+        let found = timeout(self.max_wait, async {
             let (resource, _) = self.resource("run.ai/v1alpha1", "Karta").await?;
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
             api.list(&ListParams::default().labels(&selector)).await
@@ -343,7 +343,7 @@ impl Owners {
         check_names(wanted).map_err(ReadError::Failed)?;
         let _permit = self.reads.take(&wanted.namespace, 1).await;
         let late = |_| ReadError::Failed("the API server does not answer".to_owned());
-        let text = timeout(self.patience, self.text_of(wanted)).await.map_err(late)??;
+        let text = timeout(self.max_wait, self.text_of(wanted)).await.map_err(late)??;
         let failed = |why: &dyn std::fmt::Display| ReadError::Failed(format!("it cannot be read: {why}"));
         let weight = weight::of(&text, weight::Kind::Other, limits::OWNER_BYTES).map_err(|why| failed(&why))?;
         let object = serde_json::from_slice(&text).map_err(|error| failed(&error))?;

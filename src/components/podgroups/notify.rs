@@ -242,7 +242,7 @@ impl PodGroups {
         Some((shown, said?, context))
     }
 
-    /// Whether the group asks that its pods are not marked with the reason.
+    /// Whether the PodGroup disables the condition on its pods.
     fn is_unmarked(&self, pod: &Pod) -> bool {
         let group = self.named_group(pod);
         group.is_some_and(|group| group.spec.mark_unschedulable == Some(false))

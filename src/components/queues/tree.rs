@@ -80,10 +80,10 @@ impl Tree {
         }
         let mut changed = BTreeSet::new();
         if let Some((queue, totals)) = self.usage.remove(&key) {
-            changed.extend(self.book(&queue, &totals, Amount::saturating_sub));
+            changed.extend(self.update_sums(&queue, &totals, Amount::saturating_sub));
         }
         if let Some((queue, totals)) = new {
-            changed.extend(self.book(&queue, &totals, Amount::saturating_add));
+            changed.extend(self.update_sums(&queue, &totals, Amount::saturating_add));
             self.usage.insert(key, (queue, totals));
         }
         changed
@@ -113,7 +113,12 @@ impl Tree {
     }
 
     /// Adds to, or subtracts from, a queue and its ancestors.
-    fn book(&mut self, queue: &str, totals: &Totals, operation: fn(Amount, Amount) -> Amount) -> BTreeSet<String> {
+    fn update_sums(
+        &mut self,
+        queue: &str,
+        totals: &Totals,
+        operation: fn(Amount, Amount) -> Amount,
+    ) -> BTreeSet<String> {
         self.own.entry(queue.to_owned()).or_default().add(totals, operation);
         let chain = self.chain(queue);
         for name in &chain {

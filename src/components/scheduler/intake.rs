@@ -24,7 +24,7 @@ use crate::mirror::{self, PackedChange, Rejection};
 use crate::scheduler_core::SchedulerCore;
 
 /// How long to wait for open binds and evictions after a rebuild, in milliseconds. Their requests have timed out by then.
-const PATIENCE: i64 = 60_000;
+const MAX_WAIT: i64 = 60_000;
 /// Limit on the messages that wait for a second model. A self-check whose model is further behind is given up.
 const MESSAGES_MAX: usize = 16_384;
 /// After so many panics of cycles in a row without a pod group as the cause, the process ends.
@@ -42,7 +42,7 @@ pub struct Intake {
     /// Decisions from before the last rebuild that the API server does not show yet.
     under_way: Vec<(Name, Assumed)>,
     /// Until when cycles wait for them.
-    patience: Time,
+    deadline: Time,
     /// How many cycles in a row have panicked.
     failed: u32,
     /// How many of them without a pod group as the cause.
@@ -86,7 +86,7 @@ impl Intake {
             policy,
             usage: Vec::new(),
             under_way: Vec::new(),
-            patience: Time(0),
+            deadline: Time(0),
             failed: 0,
             unexplained: 0,
         }
@@ -327,17 +327,17 @@ impl Intake {
         });
         taken.told = true;
         self.under_way = under_way;
-        self.patience = Time(now.0.saturating_add(PATIENCE));
+        self.deadline = Time(now.0.saturating_add(MAX_WAIT));
     }
 
     /// Until when no cycle may run, because the API server does not show all decisions from before the last rebuild. `None` once it shows them.
     pub fn waits_until(&mut self, now: Time) -> Option<Time> {
-        if now >= self.patience {
+        if now >= self.deadline {
             self.under_way.clear();
         }
         let engine = &self.core.engine;
         self.under_way.retain(|(pod, assumed)| !engine.shows(pod, assumed));
-        (!self.under_way.is_empty()).then_some(self.patience)
+        (!self.under_way.is_empty()).then_some(self.deadline)
     }
 }
 

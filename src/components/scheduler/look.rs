@@ -1,4 +1,4 @@
-//! Answers to requests for the scheduler's state. The receiver of an answer may be gone.
+//! Answers to requests for the scheduler's state. The receiver of an answer may be dropped.
 
 use crate::components::bus::Look;
 use crate::engine::Engine;

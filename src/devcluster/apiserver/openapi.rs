@@ -29,7 +29,7 @@ pub struct Served<'a> {
     pub custom: Option<&'a CrdVersion>,
 }
 
-/// Built-in kinds that keep what they say beside `metadata` in other fields than `spec` and `status`.
+/// Built-in kinds with content in other fields than `metadata`, `spec` and `status`.
 const WITHOUT_SPEC: [&str; 20] = [
     "Binding",
     "ClusterRole",

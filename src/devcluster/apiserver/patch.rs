@@ -35,7 +35,7 @@ pub fn json(original: &Value, patch: &Value) -> Result<Value, PatchError> {
     must_be_object(patched)
 }
 
-/// Applies an RFC 6902 JSON patch and says why it does not apply.
+/// Applies an RFC 6902 JSON patch; the error is the reason why it does not apply.
 pub fn json_explained(original: &Value, patch: &Value) -> Result<Value, String> {
     let operations: json_patch::Patch = serde_json::from_value(patch.clone()).map_err(|error| error.to_string())?;
     let mut patched = original.clone();

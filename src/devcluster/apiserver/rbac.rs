@@ -12,7 +12,7 @@ use super::{identity::Identity, request::RequestInfo, store::Store};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// What a user wants to do.
+/// The attributes of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Action {
     /// `get`, `list`, `watch`, `create`, …

@@ -1,4 +1,4 @@
-//! What a request asks for: the URL taken apart into verb, resource, namespace, name and subresource, and its query.
+//! Parsing of requests: the URL is split into verb, resource, namespace, name and subresource, and its query.
 
 use http::Method;
 

@@ -103,7 +103,7 @@ async fn main_resource(call: &Call) -> ApiResult<Reply> {
     }
 }
 
-/// Subresources of single kinds; those of Kubernetes that are not offered say so.
+/// Subresources of single kinds; those of Kubernetes that are not supported are refused with a message.
 async fn special(call: &Call, subresource: &str) -> ApiResult<Reply> {
     let core = call.resource.group.is_empty();
     match (call.resource.plural.as_str(), subresource, call.info.verb) {

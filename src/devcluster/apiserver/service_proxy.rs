@@ -15,7 +15,7 @@ use super::rbac::Action;
 use super::status::{ApiError, ApiResult, Subject};
 
 /// How long a Service may take to begin its answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// A request to a Service.
 #[derive(Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub(crate) async fn forward(
         parts.headers.remove(of_this_hop);
     }
     let client: Client<HttpConnector, Body> = Client::builder(TokioExecutor::new()).build_http();
-    let answer = tokio::time::timeout(PATIENCE, client.request(Request::from_parts(parts, body))).await;
+    let answer = tokio::time::timeout(MAX_WAIT, client.request(Request::from_parts(parts, body))).await;
     let answer = answer.map_err(|_| ApiError::new(504, "Timeout", "the service does not answer"))?;
     let mut answer = answer.map_err(|error| unreachable(&error))?.map(Body::new);
     for of_this_hop in [header::CONNECTION, header::TRANSFER_ENCODING] {

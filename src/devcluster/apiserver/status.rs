@@ -1,4 +1,4 @@
-//! Errors as the Kubernetes API answers them: `Status` objects with the code, reason, message and causes that clients match on.
+//! Errors as the Kubernetes API returns them: `Status` objects with the code, reason, message and causes that clients match on.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::schema::{self, FieldError};
 
-/// Which object or collection an error speaks of.
+/// The object or collection of an error.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
     /// API group, empty for core.

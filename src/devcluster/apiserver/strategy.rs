@@ -14,7 +14,7 @@ use super::{
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 const DEFINITION_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Kinds whose `metadata.generation` counts changes of what users want.
+/// Kinds whose `metadata.generation` counts changes of the spec.
 fn has_generation(resource: &Resource) -> bool {
     matches!(
         resource.plural.as_str(),

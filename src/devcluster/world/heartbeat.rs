@@ -1,4 +1,4 @@
-//! The Leases by which kubelets show that they are alive, for API servers whose node life-cycle controller requires them.
+//! The Leases that kubelets renew as heartbeats, for API servers whose node life-cycle controller requires them.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::clock::Clock;
 
-/// When a key wants to be visited again after a successful reconciliation.
+/// When a key is to be reconciled again after a successful reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Again {
     /// When something about it changes.

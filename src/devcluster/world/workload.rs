@@ -53,7 +53,7 @@ pub(super) fn pod_from_template<K: Resource<DynamicType = ()>>(
     }
 }
 
-/// Creates pods in growing batches, so that an API server that refuses them is asked once, not a thousand times.
+/// Creates pods in growing batches, so that an API server that refuses them gets one request, not a thousand.
 ///
 /// # Errors
 /// The first refusal; the pods created before it stay.
@@ -205,7 +205,7 @@ async fn is_terminating(shared: &Shared, ns: &str) -> kube::Result<bool> {
     Ok(namespace.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
 }
 
-/// What an API server said, in a sentence for people.
+/// The API server's error as one sentence.
 pub(super) fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

@@ -20,7 +20,7 @@ pub struct EvictionReason {
     pub cause: EvictionCause,
 }
 
-/// A pod that lost its place to a victim search of this cycle.
+/// A pod that a victim search of this cycle evicted or moved.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// Its state before.

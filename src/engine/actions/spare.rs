@@ -178,7 +178,7 @@ impl Sparer<'_> {
             candidate.stays = true;
         }
         while !nodes.is_empty() {
-            self.make_room(&mut spare_state, nodes);
+            self.free_space(&mut spare_state, nodes);
             nodes = BTreeSet::new();
             for at in (0..spare_state.candidates.len()).rev() {
                 if spare_state.candidates[at].stays && !self.may_stay(&spare_state, at) {
@@ -328,7 +328,7 @@ impl Sparer<'_> {
     }
 
     /// Evicts candidates again until these nodes, and those to which the candidates move, have room for the decisions.
-    fn make_room(&mut self, spare_state: &mut SpareState, mut nodes: BTreeSet<(u32, NodeId)>) {
+    fn free_space(&mut self, spare_state: &mut SpareState, mut nodes: BTreeSet<(u32, NodeId)>) {
         while let Some((_, node)) = nodes.pop_first() {
             let here = spare_state.on.get(&node).cloned().unwrap_or_default();
             let crowded = |sparer: &Self, spare_state: &SpareState| {

@@ -99,7 +99,7 @@ impl<T: Ord> RefusalCounts<T> {
     }
 }
 
-/// Why a pod cannot be scheduled whatever else happens in the cluster: something that it needs is missing, or no node is large enough.
+/// Why a pod cannot be scheduled in any state of the cluster: something that it needs is missing, or no node is large enough.
 #[must_use]
 pub fn impossible(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
     let pod = &model.pods()[id];

@@ -1,6 +1,6 @@
 //! PodDisruptionBudgets: how many of the selected pods may still be evicted.
 //!
-//! Only pods that run count; the API server evicts all others whatever their budget says. A decided eviction is deducted from the budget at once;
+//! Only pods that run count; the API server evicts all others regardless of budgets. A decided eviction is deducted from the budget at once;
 //! the next event about the budget replaces its number, so earlier deductions are not given back after it.
 
 use std::collections::{BTreeMap, BTreeSet};

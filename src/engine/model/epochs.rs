@@ -1,4 +1,4 @@
-//! Epochs: each kind of change has a counter. What is derived from the model remembers the epochs that it was made at, and is recomputed once they differ.
+//! Epochs: each kind of change has a counter. A value derived from the model has the epochs of its computation, and is recomputed once they differ.
 //!
 //! Every change of the model bumps its epochs. Debug builds compare derived values with recomputed ones.
 

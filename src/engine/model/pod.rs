@@ -182,7 +182,7 @@ pub enum Assumed {
     /// Nothing.
     #[default]
     Nothing,
-    /// Bound to where its state says.
+    /// Bound to the place in its state.
     Bound,
     /// Evicted.
     Evicted,

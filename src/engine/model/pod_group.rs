@@ -166,7 +166,7 @@ pub struct PodGroup {
     pub placeholder: bool,
     /// Its pods are charged to another queue than the one that the PodGroup names, because that one cannot take them.
     pub charged_elsewhere: bool,
-    /// The PodGroup says non-preemptible, but its running pods exceed a queue's non-preemptible quota: it stays preemptible until they have ended.
+    /// The PodGroup is non-preemptible, but its running pods exceed a queue's non-preemptible quota: it stays preemptible until they have ended.
     pub claims_protection: bool,
     /// All its pods.
     pub pods: PodIds,
@@ -377,7 +377,7 @@ impl PodGroup {
         ))
     }
 
-    /// Whether it is not tried, whatever fits.
+    /// Whether it is not tried, even if it fits.
     #[must_use]
     pub fn is_excluded(&self) -> bool {
         self.charged_elsewhere || self.input.as_ref().is_none_or(|input| input.is_excluded())

@@ -110,7 +110,7 @@ impl Queue {
         Some(share.limit.map_or(fair, |limit| limit.min(fair)))
     }
 
-    /// When its schedule has it go by other quotas.
+    /// The time of the next change by its schedule.
     #[must_use]
     pub fn schedule_until(&self) -> Option<Time> {
         self.scheduled_until

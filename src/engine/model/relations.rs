@@ -3,7 +3,7 @@
 //!
 //! Counters follow every change of a pod, so that a node is checked by a few look-ups. Releasing pods count until they are gone. A counter that is
 //! new, or a node whose labels changed, makes the next cycle recount everything first. For spread constraints only some nodes count; such
-//! counters also know how many values have how many pods, so that the minimum is known without a scan.
+//! counters also count how many values have how many pods, so that the minimum is known without a scan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

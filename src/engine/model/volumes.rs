@@ -640,7 +640,7 @@ impl Finder<'_> {
     }
 }
 
-/// Why a claim excludes a node, whatever pods are there.
+/// Why a claim excludes a node, regardless of the pods on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unreachable {
     /// The volume's node affinity.

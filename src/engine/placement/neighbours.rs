@@ -88,7 +88,7 @@ pub fn clash(model: &Model, id: PodId, node: NodeId) -> Option<AffinityConflict>
     has_anti_affinity.then_some(AffinityConflict::ExistingAntiAffinity)
 }
 
-/// Whether the affinity is satisfied. The first pod of a set that matches its own affinity may go anywhere.
+/// Whether the affinity is satisfied. The first pod of a set that matches its own affinity may be placed in any domain.
 fn near(model: &Model, pod: PodId, node: NodeId, asked: &Asked) -> bool {
     let mut all_there = true;
     for &counter in &asked.near {

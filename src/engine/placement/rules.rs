@@ -1,7 +1,7 @@
-//! The placement rules: what must hold before a pod may go to a node.
+//! The placement rules: the conditions under which a pod may be placed on a node.
 //!
 //! Each rule is one file with one function, `check`, and the type of its refusal; the rows below list them in the order in which reasons are reported.
-//! `check` answers in the form that the caller wants (see [`Verdict`]): the search asks only whether the pod fits ([`fits`]), a report asks for the
+//! `check` returns the form that the caller needs (see [`Verdict`]): the search needs only whether the pod fits ([`fits`]), a report needs the
 //! reasons ([`refusals`]). To add a rule: write its file, declare it here, and give it a row.
 
 use std::fmt;
@@ -94,7 +94,7 @@ pub trait Verdict<R>: Sized {
     /// The rule does not refuse the node.
     const FITS: Self;
 
-    /// The rule refuses the node for these reasons. A refusal may go without a reason where KAI reports none.
+    /// The rule refuses the node for these reasons. A refusal may have no reason, where KAI reports none.
     fn refused_for<I: IntoIterator<Item = R>>(reasons: impl FnOnce() -> I) -> Self;
 
     /// The rule refuses the node for one reason.

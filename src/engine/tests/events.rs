@@ -129,7 +129,7 @@ fn a_node_on_which_no_gpu_could_be_shared_is_passed_over_for_a_while() {
     let why = &decisions.unschedulable[0].message;
     assert!(why.contains("1 node(s) failed to reserve a GPU for sharing"), "{why}");
     assert_eq!(engine.next_wakeup(NOW), Some((later, WakeReason::BindRetry)));
-    // Another node does not share its fate.
+    // Another node is not affected.
     engine.apply(Event::Node(Box::new(node("n1", "1"))), NOW);
     assert_eq!(&*engine.cycle(NOW).bind[0].node, "n1");
     // Who asks for a whole GPU, or joins others, is not concerned.
@@ -291,7 +291,7 @@ fn failed_evictions_are_returned_to_the_budget_unless_it_was_updated() {
         engine.set_policy(policy);
         assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
         if told_since {
-            // What the API server has counted: an eviction that took effect although nobody heard of it.
+            // The API server has counted an eviction that took effect although its response was lost.
             let Event::Budget(mut spent) = super::scenario::budget("* 1") else {
                 panic!("a budget")
             };

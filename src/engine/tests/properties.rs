@@ -32,7 +32,7 @@ pub struct Cluster {
     nodes: Vec<u8>,
     queues: Vec<RandomQueue>,
     pod_groups: Vec<RandomJob>,
-    /// See [`budget`]: pod groups by number, or all pods, and how many of their pods may go.
+    /// See [`budget`]: pod groups by number, or all pods, and how many of their pods may be evicted.
     budgets: Vec<(Option<u8>, u8)>,
 }
 

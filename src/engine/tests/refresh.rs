@@ -4,7 +4,7 @@ use super::scenario::{NOW, Scenario, group, placed, pod};
 use crate::engine::Engine;
 use crate::engine::input::{Event, GroupKey, Time};
 
-/// What is said of the pod group `w` to whoever asks now, and of all in the list.
+/// The verdict of the pod group `w` on request, and the verdicts in the list.
 fn said(engine: &mut Engine, now: Time) -> [String; 2] {
     let details = engine.see_details(&GroupKey::new("ns", "w"), now).expect("it is there");
     let listed = engine

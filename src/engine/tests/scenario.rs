@@ -47,7 +47,7 @@ pub struct Scenario {
     /// See [`queue`]; oldest first.
     queues: Vec<String>,
     pod_groups: Vec<String>,
-    /// Disruption budgets: a pod group, or `*` for all pods, and how many of its pods may go.
+    /// Disruption budgets: a pod group, or `*` for all pods, and how many of its pods may be evicted.
     #[serde(default)]
     budgets: Vec<String>,
     /// What budgets mean: `prefer` if nothing else is said.

@@ -6,7 +6,7 @@ use crate::engine::model::resources::{CPU, GPUS, MEMORY};
 use super::words::{count, list, shared, shared_number, workload};
 
 impl Eviction {
-    /// What the event and the condition of the pod say.
+    /// The message of the event and of the pod's condition.
     #[must_use]
     pub fn text(&self, words: Wording) -> String {
         match words {

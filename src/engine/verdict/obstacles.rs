@@ -35,7 +35,7 @@ pub enum Obstacle {
     /// Too little of the resource at that position is free.
     Full(usize),
     /// Not ready.
-    /// By the condition that says so, where it is one.
+    /// By the node condition, if one is the reason.
     NotReady(Option<Name>),
     /// Cordoned.
     Cordoned,

@@ -11,7 +11,7 @@ use crate::engine::policy::{ActionKind, Policy};
 const BINPACK: &str = "binpack";
 const SPREAD: &str = "spread";
 
-/// Plugins that are on unless the shard says otherwise, with their priorities. Those that depend on the placement strategy are not here.
+/// Plugins that are on by default, with their priorities. Those that depend on the placement strategy are not here.
 const PLUGINS: &[(&str, i64)] = &[
     ("predicates", 1900),
     ("proportion", 1800),
@@ -41,7 +41,7 @@ const PLUGINS: &[(&str, i64)] = &[
     ("gpusharingorder", 100),
 ];
 
-/// Actions that are on unless the shard says otherwise, with their priorities.
+/// Actions that are on by default, with their priorities.
 const ACTIONS: &[(ActionKind, i64)] = &[
     (ActionKind::Allocate, 500),
     (ActionKind::Consolidation, 400),

@@ -77,18 +77,18 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::operator::client::{Patience, Reach, connect};
+    use crate::operator::client::{Reach, Timeouts, connect};
 
     /// The error of a request to the server at a URL.
     async fn error(url: &str) -> kube::Error {
         let mut config = kube::Config::new(url.parse().unwrap());
         config.root_cert = Some(Vec::new());
         let second = std::time::Duration::from_secs(1);
-        let patience = Patience {
+        let timeouts = Timeouts {
             request: second * 10,
             watch: second * 10,
         };
-        let client: Client = connect(Reach::Network(Box::new(config)), patience, second * 10)
+        let client: Client = connect(Reach::Network(Box::new(config)), timeouts, second * 10)
             .unwrap()
             .reads;
         client.apiserver_version().await.unwrap_err()

@@ -173,7 +173,7 @@ pub fn renewed(lease: &Lease, now: Timestamp) -> Lease {
     )
 }
 
-/// The Lease with nobody as its holder.
+/// The Lease without a holder.
 pub fn released(lease: &Lease, now: Timestamp) -> Lease {
     let before = lease.spec.clone().unwrap_or_default();
     let spec = LeaseSpec {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::client::Patience;
+use super::super::client::Timeouts;
 use super::super::lease::seconds;
 
 /// Flags of the connections to the API server.
@@ -28,8 +28,8 @@ const WATCH_MAX: i64 = 290;
 
 impl NetworkArgs {
     /// As the clients' timeouts.
-    pub fn patience(&self) -> Patience {
-        Patience {
+    pub fn timeouts(&self) -> Timeouts {
+        Timeouts {
             request: self.request_timeout,
             watch: Duration::from_secs(u64::from(self.watch_timeout)),
         }

@@ -78,7 +78,7 @@ impl SharingArgs {
         fractions::Settings {
             image: self.reservation_image,
             runtime_class: Some(self.reservation_runtime_class_name).filter(|class| !class.is_empty()),
-            patience: self.reservation_timeout,
+            max_wait: self.reservation_timeout,
             cdi: self.cdi,
             hami_core: self.hami_core,
             always_bind_requests: self.always_bind_requests,

@@ -48,7 +48,7 @@ impl QueueHistory {
     /// Adds a sample of all queues, and returns the interval to the next. The history of deleted queues is dropped.
     pub fn add(&self, now: Timestamp, seen: &[QueueSeen]) -> Duration {
         let mut past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        past.make_room();
+        past.free_space();
         past.times.push_back(now);
         let length = past.times.len();
         let mut all: Vec<&QueueSeen> = seen.iter().collect();
@@ -82,7 +82,7 @@ impl QueueHistory {
 }
 
 impl Past {
-    fn make_room(&mut self) {
+    fn free_space(&mut self) {
         if self.times.len() < SAMPLES {
             return;
         }

@@ -100,7 +100,7 @@ fn trackable(list: &str, name: &str) -> Option<f64> {
     Some(digits.parse::<f64>().ok()? * factor)
 }
 
-/// Seconds, or a date and time; UTC unless it says otherwise.
+/// Seconds, or a date and time; UTC unless it has another zone.
 fn instant(text: &str) -> Option<Millis> {
     if let Ok(seconds) = text.parse::<f64>() {
         return seconds.is_finite().then_some((seconds * 1e3) as Millis);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use unikai::devcluster::apiserver::{ApiServer, Effect, Identity, Match, Options, RunningServer, Times};
 
 use super::harness::{Answer, client_of, try_send};
-use crate::patience::PATIENCE;
+use crate::polling::MAX_WAIT;
 
 const ALL: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -297,7 +297,7 @@ async fn kubes_watcher_recovers_from_all_faults() {
             _ => server.faults().compact(),
         }
         while !seen.contains(&name) {
-            let event = tokio::time::timeout(PATIENCE, events.next())
+            let event = tokio::time::timeout(MAX_WAIT, events.next())
                 .await
                 .expect("no event in time")
                 .unwrap();

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 
-use crate::patience::{eventually, in_time};
+use crate::polling::{eventually, in_time};
 use crate::support::free_port;
 
 /// A server to test against, with a namespace of the test's own.

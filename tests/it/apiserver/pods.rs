@@ -118,7 +118,7 @@ async fn priorities_come_from_classes() {
             .await
             .ok();
         let all = cluster.core("pods");
-        // The real server learns of classes by a watch.
+        // The real server reads classes by a watch.
         let mut created = cluster
             .post(&all, &pod("a", &json!({"priorityClassName": class})))
             .await;

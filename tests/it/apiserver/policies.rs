@@ -4,7 +4,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::harness::{Answer, Cluster, on_each};
-use crate::patience::eventually;
+use crate::polling::eventually;
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const OPERATOR: &str = "system:serviceaccount:kai-scheduler:unikai";

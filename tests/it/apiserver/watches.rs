@@ -8,7 +8,7 @@ use kube::{Api, api::ListParams, runtime::watcher};
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, on_each};
-use crate::patience::PATIENCE;
+use crate::polling::MAX_WAIT;
 
 /// An open watch.
 struct Watch(std::pin::Pin<Box<dyn futures::Stream<Item = Value>>>);
@@ -28,7 +28,7 @@ impl Watch {
 
     /// The next event as its type, the object's name and its labels' `v`; `None` at the end.
     async fn next(&mut self) -> Option<(String, Value)> {
-        let event = tokio::time::timeout(PATIENCE, self.0.next())
+        let event = tokio::time::timeout(MAX_WAIT, self.0.next())
             .await
             .expect("no event in time")?;
         Some((event["type"].as_str().unwrap().to_owned(), event["object"].clone()))
@@ -213,7 +213,7 @@ async fn kubes_own_watcher_keeps_up() {
                 make(cluster, name, "1").await;
             }
             while !wanted.is_subset(&names) {
-                let event = tokio::time::timeout(PATIENCE, seen.try_next())
+                let event = tokio::time::timeout(MAX_WAIT, seen.try_next())
                     .await
                     .expect("no event in time")
                     .unwrap();

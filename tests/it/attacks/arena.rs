@@ -18,7 +18,7 @@ use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer}
 use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 
 use crate::apiserver::harness::own_real_server;
-use crate::patience::in_time;
+use crate::polling::in_time;
 use crate::support::{create, free_port};
 
 /// The environment variable that names another binary of the operator than the one that was built with the tests, such as a release build.

@@ -130,7 +130,7 @@ async fn gpus_held(arena: &Arena) -> (Vec<Value>, Value) {
     (held, of(queue.status.map(|status| json!(status))))
 }
 
-/// The operator corrects statuses that somebody else has written, and no decision depends on them.
+/// The operator corrects statuses that other clients have written, and no decision depends on them.
 pub async fn statuses_say_what_nobody_counted(arena: &Arena) {
     fill(arena).await;
     let told = arena

@@ -14,13 +14,13 @@ use rustls::{ClientConnection, StreamOwned};
 pub type Connection = StreamOwned<ClientConnection, TcpStream>;
 
 /// How long the server may read nothing.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Sends the bytes to a port of this machine, and keeps the connection. `None` if nothing could be sent.
 pub fn send(port: u16, bytes: &[u8]) -> Option<Connection> {
     let socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    socket.set_write_timeout(Some(PATIENCE)).ok()?;
-    socket.set_read_timeout(Some(PATIENCE)).ok()?;
+    socket.set_write_timeout(Some(MAX_WAIT)).ok()?;
+    socket.set_read_timeout(Some(MAX_WAIT)).ok()?;
     let mut config = Config::new(format!("https://localhost:{port}").parse().ok()?);
     config.accept_invalid_certs = true;
     let config = config.rustls_client_config().ok()?;

@@ -36,7 +36,7 @@ use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 use unikai::engine::policy::Policy;
 use unikai::mirror;
 
-use crate::patience::{ends, eventually};
+use crate::polling::{ends, eventually};
 use crate::support::{install_crds, open_queue};
 
 /// The operator is quiet after this time without a write: longer than every delay of coalescing.

@@ -37,7 +37,7 @@ async fn owners_with_invalid_names_do_not_stop_grouping() {
     bench.stop().await;
 }
 
-/// More sub-groups than are read, and pods that change without end: the pods of others run meanwhile, and so does the honest pod of the same job.
+/// More sub-groups than are read, and pods that change without end: the pods of others run meanwhile, and so does the valid pod of the same job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_that_change_constantly_delay_no_others() {
     let bench = Bench::start(vec![NodeSpec::gpu("n1", 8)]).await;

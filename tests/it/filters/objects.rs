@@ -261,7 +261,7 @@ impl Random {
         })
     }
 
-    /// A pod: one that waits in the pod group, or one of nobody that runs on a node. What runs asks for nothing odd.
+    /// A pod: one that waits in the pod group, or one without a group that runs on a node. Running pods have no unusual requests.
     pub fn pod(&mut self, name: &str, node: Option<&str>) -> Value {
         let odd = if node.is_some() { u64::MAX } else { 60 };
         let mut containers = self.some(1, |random| random.container(odd));

@@ -51,7 +51,7 @@ fn the_chart_makes_the_same_objects() {
     assert_eq!(shards[0]["spec"], json!({}));
     assert_eq!(sorted(made.into_iter().map(plain).collect()), sorted(usual.clone()));
 
-    // An administrator's part, and one for whoever may write in the namespace only.
+    // A part for cluster administrators, and one for users with write access to the namespace only.
     let part = |set: &str| read(&printed("helm", &[&template[..], &["--set", set]].concat()).unwrap());
     let administrators = part("operator.enabled=false,global.gpuSharing=true,kaiServices.enabled=true");
     let kinds = |objects: &[Value]| -> BTreeSet<String> {

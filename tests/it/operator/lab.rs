@@ -16,7 +16,7 @@ use unikai::devcluster::apiserver::rbac::Right;
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 
-pub use crate::patience::{PATIENCE, eventually};
+pub use crate::polling::{MAX_WAIT, eventually};
 use crate::support::{self, free_port};
 
 /// Short times of leader election, so that tests do not wait long.

@@ -16,7 +16,7 @@ use unikai::devcluster::world::NodeSpec;
 use unikai::operator::settings::Settings;
 use unikai::operator::{Operator, Running};
 
-use super::lab::{Lab, PATIENCE, TEAM, eventually, phase, pod};
+use super::lab::{Lab, MAX_WAIT, TEAM, eventually, phase, pod};
 use super::volumes::{claim, volume};
 
 /// Clusters in which operators are killed, at the same time: each goes through a part of the cases.
@@ -240,7 +240,7 @@ impl Case {
         let mut gone = None;
         let (mut looked, begun) = (Instant::now(), Instant::now());
         while !struck(self) {
-            assert!(begun.elapsed() < PATIENCE, "{point:?} was not seen");
+            assert!(begun.elapsed() < MAX_WAIT, "{point:?} was not seen");
             tokio::time::sleep(Duration::from_millis(1)).await;
             if cleared && point.before > 0 && looked.elapsed() > LOOK {
                 let all_gone = self.lab.all_pods().await.is_empty() && self.lab.reservations().await.is_empty();

@@ -336,7 +336,7 @@ async fn migration_to_unikai_and_back_does_not_affect_running_pods() {
         (expected(|all| all, false), hooks.clone())
     );
 
-    // Without patience it may be ended in the midst; then it goes on where it was.
+    // Without max_wait it may be ended in the midst; then it goes on where it was.
     migrate(&lab, &["adopt", "--timeout", "0"]).await;
     let (ok, told) = migrate(&lab, &["adopt"]).await;
     assert!(ok && told.contains("KAI has ended; now have unikai begin"), "{told}");

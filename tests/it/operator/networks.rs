@@ -96,7 +96,7 @@ async fn a_binding_that_took_effect_without_an_answer_is_not_repeated_elsewhere(
     operator.assert_no_errors();
 }
 
-/// Writes that nobody waits for, one kind after the other.
+/// Background writes, one kind after the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn hanging_writes_of_pod_groups_statuses_and_events_do_not_stop_bindings() {
     let lab = lab().await;

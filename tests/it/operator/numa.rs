@@ -8,7 +8,7 @@ use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, eventually, pod};
 
-/// The kind as the agents' projects define it, without the parts that nobody here reads.
+/// The kind as the agents' projects define it, without the parts that are not used here.
 const KIND: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -173,7 +173,7 @@ async fn zones_allocated_by_the_kubelet_are_written_on_pods() {
     let operator = lab.replica("one").await;
     lab.create(pod("ours", 2)).await.unwrap();
     lab.runs("ours").await;
-    // Of another scheduler: its annotations may be changed by whoever may patch it.
+    // A pod of another scheduler: every client with the right to patch it may change its annotations.
     let mut free = pod("free", 0);
     free["spec"]["schedulerName"] = json!("other");
     free["spec"]["nodeName"] = json!("gpu-1");

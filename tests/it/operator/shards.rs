@@ -166,7 +166,7 @@ async fn a_new_replica_gets_its_part_of_the_shards_including_shared_gpus() {
     two.signal("TERM");
     two.ends_well().await;
     divided(&lab, &["one"]).await;
-    // Reservations go with their users, whoever made them.
+    // Reservations are deleted with their users, whichever replica created them.
     for pool in POOLS {
         lab.delete_pod(&format!("{pool}-a")).await;
         lab.delete_pod(&format!("{pool}-b")).await;
@@ -190,7 +190,7 @@ async fn a_new_replica_gets_its_part_of_the_shards_including_shared_gpus() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_reported() {
     let lab = lab().await;
-    // These come while nobody leads.
+    // These are created while no replica leads.
     lab.patch_node("default-1", json!({"metadata": {"labels": {LABEL: "violet"}}}))
         .await;
     let mut early = pod("early", 1);

@@ -388,7 +388,7 @@ async fn sharing(lab: &Lab) -> (String, Pod) {
     (server, lab.reservations().await.remove(0))
 }
 
-/// The reservation pod is deleted by somebody.
+/// The reservation pod is deleted by another client.
 async fn rob(lab: &Lab, reservation: &Pod) {
     let api: Api<Pod> = Api::namespaced(lab.client.clone(), RESERVATIONS);
     api.delete(&reservation.name_any(), &DeleteParams::default().grace_period(0))

@@ -28,7 +28,7 @@ pub async fn scrape(replica: &Replica) -> Page {
 
 const QUEUE: &[&str] = &["queue_name", "queue_metadata_name", "queue_display_name"];
 
-/// KAI's metrics without their prefix, with their labels: dashboards go by them.
+/// KAI's metrics without their prefix, with their labels: dashboards use them.
 #[rustfmt::skip]
 const OF_KAI: [(&str, &str, &[&str]); 34] = [
     ("gauge", "e2e_scheduling_latency_milliseconds", &[]),

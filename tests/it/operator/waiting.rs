@@ -1,4 +1,4 @@
-//! Pods that wait for something that no scheduling cycle speaks of say so all the same, and stop when it is there.
+//! Pods that wait for something outside of scheduling cycles have the reason in their condition, until it is available.
 
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;

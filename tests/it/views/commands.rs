@@ -1,4 +1,4 @@
-//! The commands that ask a running operator, as somebody types them, against the cluster of `unikai dev`.
+//! The commands that query a running operator, as users run them, against the cluster of `unikai dev`.
 
 use std::path::Path;
 use std::process::Command;

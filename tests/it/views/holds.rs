@@ -1,4 +1,4 @@
-//! Holds, requeues and drains, as somebody types them, against the cluster of `unikai dev`.
+//! Holds, requeues and drains, as users run them, against the cluster of `unikai dev`.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -180,7 +180,7 @@ async fn a_pod_group_is_requeued_as_a_whole() {
     let annotations = stage.group("train").await.metadata.annotations.unwrap_or_default();
     assert_eq!(annotations.get("unikai.dev/hold"), None);
 
-    // A pod that nobody makes again is not lost by chance.
+    // A pod without a controller is not evicted by accident.
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(stage.admin.clone(), "default");
     jobs.delete("train", &kube::api::DeleteParams::background())
         .await

@@ -1,10 +1,10 @@
-//! The first steps of somebody who knows nothing: a cluster, a Job that waits, why, and what helps. Every command is one that the README has or that
+//! The first steps of a new user: a cluster, a Job that waits, the reason, and the remedy. Every command is one that the README has or that
 //! a command before it printed.
 
 use std::process::Command;
 
 use super::dev::Dev;
-use crate::patience::eventually;
+use crate::polling::eventually;
 
 /// The block of commands of the README that has this one in it.
 fn block_with(command: &str) -> Vec<String> {

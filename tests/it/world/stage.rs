@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use unikai::devcluster::world::{Clock, ClockDriver, NodeSpec, Timings, World, WorldHandle, WorldOptions};
 
-pub use crate::patience::eventually;
+pub use crate::polling::eventually;
 
 /// The stage of one scenario.
 pub struct Stage {

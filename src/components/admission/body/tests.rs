@@ -80,7 +80,7 @@ async fn the_oldest_incomplete_bodies_are_dropped_for_new_ones() {
     }
     for (index, (sender, read)) in slow.into_iter().enumerate() {
         drop(sender);
-        let given_up = read.await.unwrap() == Err(NO_ROOM);
+        let given_up = read.await.unwrap() == Err(NO_SPACE);
         assert_eq!(
             given_up,
             index == 0,
@@ -95,7 +95,7 @@ async fn bodies_that_have_just_begun_are_not_dropped() {
     let bodies = Bodies::with(READ_TIMEOUT, READ_TIMEOUT);
     let slow = full(&bodies).await;
     let (_sender, read) = half_sent(&bodies, HALF);
-    assert_eq!(read.await.unwrap(), Err(NO_ROOM));
+    assert_eq!(read.await.unwrap(), Err(NO_SPACE));
     for (sender, read) in slow {
         drop(sender);
         assert!(read.await.unwrap().is_ok());
@@ -118,7 +118,7 @@ async fn a_short_request_is_read_while_long_ones_have_just_begun() {
     let mut given_up = 0;
     for (sender, read) in slow {
         drop(sender);
-        given_up += usize::from(read.await.unwrap() == Err(NO_ROOM));
+        given_up += usize::from(read.await.unwrap() == Err(NO_SPACE));
     }
     assert_eq!(given_up, 1, "one of the long ones made room for all of them");
 }

@@ -1,4 +1,4 @@
-//! Opt-in: the container that gets a part of a GPU learns how much of its memory it may use, from the config map that the
+//! Opt-in: the container that gets a part of a GPU reads its limit of GPU memory from the config map that the
 //! binder fills. The limit itself is enforced by the HAMi-core library in the container.
 
 use k8s_openapi::api::core::v1::{ConfigMapKeySelector, EnvVar, EnvVarSource, Pod};

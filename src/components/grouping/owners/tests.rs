@@ -251,7 +251,7 @@ async fn hanging_reads_do_not_delay_other_namespaces_and_time_out() {
     assert_eq!(read, Ok(Ok(vec!["Job j".to_owned()])), "while all of those hang");
     drop(waiting);
 
-    owners.patience = Duration::from_millis(10);
+    owners.max_wait = Duration::from_millis(10);
     let said = names(&owners, &hanging[0]).await.unwrap_err();
     assert!(said.ends_with("the API server does not answer"), "{said}");
 }

@@ -146,7 +146,7 @@ fn cycles_wait_until_earlier_decisions_are_shown() {
     cluster.tell(pod("second", 1, &json!({}), None));
     assert_eq!(cluster.intake.waits_until(NOW), None, "the model knows of the bind");
     cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
-    let until = Some(Time(NOW.0 + PATIENCE));
+    let until = Some(Time(NOW.0 + MAX_WAIT));
     assert_eq!(
         cluster.intake.waits_until(NOW),
         until,

@@ -128,7 +128,7 @@ fn cannot_be_handled(call: &Call, error: &str) -> ApiError {
     ))
 }
 
-/// Custom resources must say what they are.
+/// Custom resources must have apiVersion and kind.
 fn check_is_typed(call: &Call, fields: &Map<String, Value>) -> ApiResult<()> {
     for (field, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
         let given = fields.get(field).and_then(Value::as_str).unwrap_or_default();

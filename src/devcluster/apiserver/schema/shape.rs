@@ -1,4 +1,4 @@
-//! Bringing an object into shape: pruning what the schema does not know, filling in defaults.
+//! Normalising an object: pruning fields that are not in the schema, filling in defaults.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Rows of pods: STATUS as kubectl users know it.
+//! Rows of pods: STATUS as kubectl shows it.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -183,7 +183,7 @@ impl Caller {
     }
 }
 
-/// What an answer means.
+/// Interprets a response.
 fn outcome(status: http::StatusCode, answer: Bytes) -> Result<Bytes, String> {
     match status.as_u16() {
         200..=299 => Ok(answer),
@@ -210,7 +210,7 @@ fn certificates(bundle: &str) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
-/// The cause at the bottom of an error, which says what happened rather than where.
+/// The cause at the bottom of an error, which is the most specific one.
 fn innermost(error: &dyn Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

@@ -50,7 +50,7 @@ impl Devices {
     }
 }
 
-/// The GPU that a pod says it reserves.
+/// The GPU that a pod reports to reserve.
 pub(super) fn reserved(pod: &Pod) -> Option<&str> {
     pod.metadata.annotations.as_ref()?.get(RESERVED).map(String::as_str)
 }

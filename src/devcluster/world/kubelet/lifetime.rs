@@ -34,7 +34,7 @@ pub(crate) struct Exit {
 
 /// What happens to a pod once its containers run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Outcome {
     /// It runs until it is deleted.
     RunsOn,
     /// All containers end for good; the last one after this time.
@@ -52,7 +52,7 @@ pub(super) struct Lifetime {
     pub init_failure: Option<i32>,
     /// In the order of `spec.containers`.
     pub containers: Vec<Exit>,
-    pub fate: Fate,
+    pub outcome: Outcome,
     /// Whether a failed init container fails the pod.
     pub never_restarts: bool,
     pub ignores_sigterm: bool,
@@ -92,7 +92,7 @@ impl Lifetime {
         Self {
             init,
             init_failure,
-            fate: fate(&containers, policy),
+            outcome: outcome(&containers, policy),
             containers,
             never_restarts: policy == "Never",
             ignores_sigterm: annotation(IGNORE_SIGTERM) == Some("true"),
@@ -127,15 +127,15 @@ fn init_steps(steps: impl Iterator<Item = Exit>) -> (Duration, Option<i32>) {
     (taken, None)
 }
 
-fn fate(containers: &[Exit], policy: &str) -> Fate {
+fn outcome(containers: &[Exit], policy: &str) -> Outcome {
     let restarted = |exit: &&Exit| policy == "Always" || (policy == "OnFailure" && exit.code != 0);
     if let Some(first) = containers.iter().filter(restarted).filter_map(|exit| exit.after).min() {
-        return Fate::Restarts(first);
+        return Outcome::Restarts(first);
     }
     let ends: Option<Vec<Duration>> = containers.iter().map(|exit| exit.after).collect();
     match ends {
-        Some(ends) if policy != "Always" => Fate::Ends(ends.into_iter().max().unwrap_or(Duration::ZERO)),
-        Some(_) | None => Fate::RunsOn,
+        Some(ends) if policy != "Always" => Outcome::Ends(ends.into_iter().max().unwrap_or(Duration::ZERO)),
+        Some(_) | None => Outcome::RunsOn,
     }
 }
 

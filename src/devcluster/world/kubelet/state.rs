@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodStatus};
 use serde_json::Value;
 
 use super::devices::{self, Devices};
-use super::lifetime::{Fate, Lifetime};
+use super::lifetime::{Lifetime, Outcome};
 use super::status::{Report, Shown};
 use crate::devcluster::world::Timings;
 use crate::devcluster::world::clock::later;
@@ -531,9 +531,9 @@ impl PodRun {
 
     /// When containers that run since `since` come to their end.
     fn fate_at(&self, since: Timestamp) -> Option<Timestamp> {
-        match self.life.fate {
-            Fate::RunsOn => None,
-            Fate::Ends(after) | Fate::Restarts(after) => Some(later(since, after)),
+        match self.life.outcome {
+            Outcome::RunsOn => None,
+            Outcome::Ends(after) | Outcome::Restarts(after) => Some(later(since, after)),
         }
     }
 
@@ -546,7 +546,7 @@ impl PodRun {
                 self.stage_ends = self.fate_at(now);
                 Shown::Running { since: now }
             }
-            (Stage::Shown(Shown::Running { .. }), _) if matches!(self.life.fate, Fate::Restarts(_)) => {
+            (Stage::Shown(Shown::Running { .. }), _) if matches!(self.life.outcome, Outcome::Restarts(_)) => {
                 let factor = 2_u32.saturating_pow(self.restarts).min(30);
                 self.restarts += 1;
                 self.stage_ends = Some(later(now, timings.restart_backoff.saturating_mul(factor)));

@@ -73,7 +73,7 @@ impl VictimSearch<'_> {
         let (mut least, mut most) = (1, all + 1);
         while least < most {
             let middle = usize::midpoint(least, most);
-            if self.has_room(search, &beginning(middle.min(all))) {
+            if self.has_space(search, &beginning(middle.min(all))) {
                 most = middle;
             } else {
                 least = middle + 1;
@@ -102,7 +102,7 @@ impl VictimSearch<'_> {
             return self.try_out(search, chosen).then(|| chosen.clone());
         }
         let at_most: Set = chosen.iter().copied().chain(next..all).collect();
-        if !self.has_room(search, &at_most) {
+        if !self.has_space(search, &at_most) {
             return None;
         }
         for at in next..=all - more {
@@ -125,7 +125,7 @@ impl VictimSearch<'_> {
             while end > 0 {
                 let start = end.saturating_sub(width);
                 let fewer: Set = set[..start].iter().chain(&set[end..]).copied().collect();
-                if self.has_room(search, &fewer)
+                if self.has_space(search, &fewer)
                     && self.spend(SIMULATED * pods_of(search, &fewer))
                     && let Some(mark) = self.works(search, &fewer)
                 {
@@ -146,7 +146,7 @@ impl VictimSearch<'_> {
         let count = search.case.chunk.len();
         let tried = candidate(search, set);
         let affordable = !search.failed.has(count, &tried)
-            && self.has_room(search, set)
+            && self.has_space(search, set)
             && self.spend(SIMULATED * pods_of(search, set));
         if !affordable {
             return false;
@@ -211,7 +211,7 @@ impl VictimSearch<'_> {
     }
 
     /// Whether the pods could fit with these victims gone, by the capacity tables. False if the steps are used up.
-    fn has_room(&mut self, search: &SearchState, set: &[usize]) -> bool {
+    fn has_space(&mut self, search: &SearchState, set: &[usize]) -> bool {
         if !self.spend(pods_of(search, set)) {
             return false;
         }

@@ -50,7 +50,7 @@ impl EvictingAction {
         }
     }
 
-    /// Whether victims depend on the preemptor's queue, so that a failure for one queue says nothing about another.
+    /// Whether victims depend on the preemptor's queue, so that a failure for one queue does not imply one for another.
     #[must_use]
     pub fn depends_on_queue(self) -> bool {
         match self {

@@ -60,7 +60,7 @@ impl Model {
         }
     }
 
-    /// Whether a running preemptible pod group stays preemptible whatever its PodGroup says: as a non-preemptible one it would exceed the quota of a queue.
+    /// Whether a running preemptible pod group stays preemptible although its PodGroup is non-preemptible: as a non-preemptible one it would exceed the quota of a queue.
     pub(super) fn stays_victim(&self, id: PodGroupId) -> bool {
         let pod_group = &self.pod_groups[id];
         let (Some(known), Some(queue)) = (&pod_group.input, pod_group.queue) else {

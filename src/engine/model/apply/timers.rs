@@ -9,7 +9,7 @@ use crate::engine::model::pod::{Assumed, State, Status, shown};
 impl Model {
     pub(super) fn unbound(&mut self, uid: &Name, retry_at: Option<Time>, _now: Time) {
         let Some(id) = self.pods.id(uid) else { return };
-        // Otherwise the pod is where its bind request says, and is free when that is gone.
+        // Otherwise the pod is on the node of its bind request, and is pending when that is deleted.
         if self.pods[id].assumed == Assumed::Bound {
             self.settle(id, State::nowhere(Status::Pending));
             self.pods[id].assumed = Assumed::Nothing;

@@ -2,7 +2,7 @@ use super::*;
 use crate::engine::input::Event;
 use crate::engine::tests::scenario::{budget, group, placed, pod};
 
-/// A budget in which so many pods may go.
+/// A budget that allows so many evictions.
 fn told(allowed: i64) -> BudgetInput {
     let Event::Budget(input) = budget(&format!("* {allowed}")) else {
         panic!("a budget")

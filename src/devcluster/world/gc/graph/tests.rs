@@ -42,7 +42,7 @@ fn uid(name: &str) -> Uid {
     Uid(name.to_owned())
 }
 
-/// A graph of `a`, owned by nobody, and `b` and `c`, owned by `a`.
+/// A graph of `a`, without an owner, and `b` and `c`, owned by `a`.
 fn family() -> Graph {
     let mut graph = Graph::default();
     assert!(graph.observe(&kind(), &meta("a", &[])).is_empty());

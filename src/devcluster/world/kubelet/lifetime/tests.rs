@@ -48,19 +48,19 @@ fn pod(policy: &str, commands: &[&str]) -> Value {
 fn the_restart_policy_decides_between_restart_and_end() {
     let secs = Duration::from_secs;
     let cases = [
-        (pod("Never", &["sleep 5", "sleep 2; exit 1"]), Fate::Ends(secs(5))),
-        (pod("Never", &["sleep infinity", "false"]), Fate::RunsOn),
-        (pod("Never", &["serve"]), Fate::Ends(secs(30))),
+        (pod("Never", &["sleep 5", "sleep 2; exit 1"]), Outcome::Ends(secs(5))),
+        (pod("Never", &["sleep infinity", "false"]), Outcome::RunsOn),
+        (pod("Never", &["serve"]), Outcome::Ends(secs(30))),
         (
             pod("OnFailure", &["sleep 5", "sleep 2; exit 1"]),
-            Fate::Restarts(secs(2)),
+            Outcome::Restarts(secs(2)),
         ),
-        (pod("OnFailure", &["sleep 5", "sleep 2"]), Fate::Ends(secs(5))),
-        (pod("Always", &["sleep 5", "serve"]), Fate::Restarts(secs(5))),
-        (pod("Always", &["serve"]), Fate::RunsOn),
+        (pod("OnFailure", &["sleep 5", "sleep 2"]), Outcome::Ends(secs(5))),
+        (pod("Always", &["sleep 5", "serve"]), Outcome::Restarts(secs(5))),
+        (pod("Always", &["serve"]), Outcome::RunsOn),
     ];
     for (pod, expected) in cases {
-        assert_eq!(lifetime(pod.clone()).fate, expected, "{pod}");
+        assert_eq!(lifetime(pod.clone()).outcome, expected, "{pod}");
     }
 }
 
@@ -69,11 +69,11 @@ fn annotations_apply_to_all_containers() {
     let mut told = pod("Never", &["sleep infinity", "serve"]);
     told["metadata"] = json!({"annotations": {(RUN_SECONDS): "1.5", (EXIT_CODE): "3", (IGNORE_SIGTERM): "true"}});
     let life = lifetime(told);
-    assert_eq!(life.fate, Fate::Ends(Duration::from_millis(1500)));
+    assert_eq!(life.outcome, Outcome::Ends(Duration::from_millis(1500)));
     assert!(life.fails() && life.ignores_sigterm);
     let mut told = pod("Never", &["serve"]);
     told["metadata"] = json!({"annotations": {(EXIT_CODE): "3"}});
-    assert_eq!(lifetime(told).fate, Fate::Ends(Duration::ZERO));
+    assert_eq!(lifetime(told).outcome, Outcome::Ends(Duration::ZERO));
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub fn disk(text: &str) -> Disk {
     }
 }
 
-/// A volume attached to a node, whoever uses it: `NODE HANDLE`.
+/// A volume attached to a node, for any pod: `NODE HANDLE`.
 pub fn attachment(text: &str) -> Event {
     let (node, handle) = text.split_once(' ').expect("two words");
     Event::Attachment(Box::new(AttachmentInput {

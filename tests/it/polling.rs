@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The timeout of every wait.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The interval of polling at first.
 const SOON: Duration = Duration::from_millis(5);
 /// The interval later, as polling costs time that other tests need.
@@ -34,7 +34,7 @@ impl<T> Look for Result<T, String> {
     }
 }
 
-/// Polls until there is a value; fails the test after [`PATIENCE`], with the reason why there is none.
+/// Polls until there is a value; fails the test after [`MAX_WAIT`], with the reason why there is none.
 pub async fn eventually<L: Look>(what: &str, look: impl AsyncFnMut() -> L) -> L::Found {
     match in_time(look).await {
         Ok(found) => found,
@@ -42,9 +42,9 @@ pub async fn eventually<L: Look>(what: &str, look: impl AsyncFnMut() -> L) -> L:
     }
 }
 
-/// Polls until there is a value, for at most [`PATIENCE`]; else returns the reason why there is none.
+/// Polls until there is a value, for at most [`MAX_WAIT`]; else returns the reason why there is none.
 pub async fn in_time<L: Look>(mut look: impl AsyncFnMut() -> L) -> Result<L::Found, String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     let mut pause = SOON;
     loop {
         match look().await.found() {
@@ -56,9 +56,9 @@ pub async fn in_time<L: Look>(mut look: impl AsyncFnMut() -> L) -> Result<L::Fou
     }
 }
 
-/// Waits for something to end; after [`PATIENCE`] fails the test.
+/// Waits for something to end; after [`MAX_WAIT`] fails the test.
 pub async fn ends<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, work).await {
+    match tokio::time::timeout(MAX_WAIT, work).await {
         Ok(ended) => ended,
         Err(_) => panic!("not in time: {what}"),
     }
