@@ -69,7 +69,7 @@ const MULTI_STEP_MAX: usize = 1_024;
 const MULTI_STEP_PER_NAMESPACE: usize = MULTI_STEP_MAX / 4;
 /// Limit on concurrent requests of multi-step binds and cleanup.
 const CALLS_MAX: usize = 32;
-/// Capacity of the channel to the keeper of GPU groups.
+/// Capacity of the channel to the manager of GPU groups.
 const ASKS_MAX: usize = 1_024;
 
 /// Binds and evicts until shutdown; then open jobs are finished, and no other is started.
@@ -651,7 +651,7 @@ impl Job {
     }
 }
 
-/// Runs the keeper's commands, each in the term of its node's pool; `active`: the terms in which commands are run.
+/// Runs the manager's commands, each in the term of its node's pool; `active`: the terms in which commands are run.
 fn due(
     groups: &mut Groups,
     stores: &Stores,

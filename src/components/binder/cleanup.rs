@@ -1,5 +1,5 @@
 //! Cleanup of the binder: reservation pods are created and deleted, bind requests are completed. Each cleanup returns how it
-//! ended; what failed is repeated when the keeper or the review of requests asks for it again.
+//! ended; what failed is repeated when the manager of GPU groups or the review of requests asks for it again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub enum Cleanup {
     RequestDone(Key),
 }
 
-/// Runs a command of the keeper of groups.
+/// Runs a command of the manager of GPU groups.
 pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) -> Cleanup {
     match command {
         Command::Make { id, tolerations, users } => {

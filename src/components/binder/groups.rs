@@ -1,4 +1,4 @@
-//! The keeper of GPU groups: for each group on a node, the reservation pod that holds its device, the pods that use it, and the open
+//! The manager of GPU groups: for each group on a node, the reservation pod that holds its device, the pods that use it, and the open
 //! binds for it. Single-threaded, without locks: events are method calls, actions are returned as
 //! [`Command`]s. Pure, except that it answers waiting binds.
 //!
@@ -58,7 +58,7 @@ impl InNamespace for GroupId {
 /// Where a waiting bind gets the device of a group: the UUID, or why there is none.
 pub type Answer = oneshot::Sender<Result<String, String>>;
 
-/// An action that the keeper requests.
+/// An action that the manager requests.
 #[derive(Debug, PartialEq)]
 pub enum Command {
     /// Create the reservation pod, and report with [`Groups::made`].

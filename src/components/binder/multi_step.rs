@@ -5,7 +5,7 @@
 //! |---|---|
 //! | intent | the bind request, unless one is being resumed |
 //! | volumes | `claimRef` of volumes, the selected node of claims |
-//! | devices | none: the keeper of groups has the reservation pods created, and the pod recorded on them as a user |
+//! | devices | none: the manager of GPU groups has the reservation pods created, and the pod recorded on them as a user |
 //! | config maps | both, with their final content |
 //! | labels | the pod's groups |
 //! | pod group | none: with KAI's full trail, waits for the PodGroup object |
@@ -84,7 +84,7 @@ const LOOKS: usize = 4;
 /// How long to wait for the PodGroup object.
 const GROUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A bind's request to the keeper of groups.
+/// A bind's request to the manager of GPU groups.
 pub struct GroupRequest {
     /// The group whose device it needs.
     pub id: GroupId,
@@ -122,7 +122,7 @@ pub struct MultiStepBind {
     pub caller: Caller,
     /// The watched objects.
     pub stores: Arc<Stores>,
-    /// To the keeper of groups.
+    /// To the manager of GPU groups.
     pub keeper: mpsc::Sender<GroupRequest>,
     /// The ordered bind.
     pub bind: OrderedBind,
