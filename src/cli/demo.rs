@@ -81,7 +81,7 @@ async fn follow(operator: &Client, step: &Step, screen: &mut Screen) -> anyhow::
             screen.draw(&picture)?;
         }
         if Instant::now() > deadline {
-            bail!("not all of it happened within {} s", MAX_WAIT.as_secs());
+            bail!("the step did not complete within {} s", MAX_WAIT.as_secs());
         }
         tokio::time::sleep(REFRESH).await;
     }

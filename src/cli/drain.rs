@@ -102,7 +102,7 @@ async fn evict_all(client: &Client, queue: &str, how: evict::Evictions) -> anyho
         if Instant::now() > deadline {
             let over = || {
                 anyhow!(
-                    "the time is over: {} workloads of queue {queue} still run",
+                    "timeout: {} workloads of queue {queue} still run",
                     running.len()
                 )
             };

@@ -43,7 +43,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         let queue = group.spec.queue.unwrap_or_default();
         let still = access.held_by(&queue);
         let still = still.map_or_else(String::new, |(held, _)| {
-            format!("; it waits on, since queue {held} is held: unikai drain queue {held} --undo")
+            format!("; it still waits, since queue {held} is held: unikai drain queue {held} --undo")
         });
         say!("podgroup {namespace}/{name} is released{still}");
     }

@@ -49,7 +49,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (details, pods) = placed(&client, &namespace, name).await?;
     ensure!(
         !pods.is_empty(),
-        "no pod of podgroup {namespace}/{name} has a node; it is in the line as it is"
+        "no pod of podgroup {namespace}/{name} has a node; it is queued already"
     );
     let there = evict::read(client.cluster()?, &namespace, &pods).await?;
     evict::refuse_lone(&there, args.how.force)?;
@@ -90,7 +90,7 @@ async fn evict_all(client: &Client, namespace: &str, name: &str, deadline: Insta
             evict::evict(client.cluster()?, &there, deadline).await?;
         }
         if Instant::now() > deadline {
-            bail!("the operator has not taken note of the hold");
+            bail!("the operator has not seen the hold");
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -74,14 +74,14 @@ async fn report(pods: &Api<Pod>, args: &Args) -> anyhow::Result<()> {
 fn to_write(found: anyhow::Result<String>, says: Option<&String>) -> anyhow::Result<Option<String>> {
     match (found, says) {
         (Ok(device), Some(says)) if device == *says => {
-            info!(device, "the pod says already which GPU it has");
+            info!(device, "the pod has the annotation with its GPU already");
             Ok(None)
         }
         (Ok(device), Some(says)) => {
             bail!("{OTHER_DEVICE}: {says} is reserved, and {device} is here")
         }
         (Err(error), Some(says)) => {
-            warn!(error = %format!("{error:#}"), says, "the GPU cannot be found again; what the pod says is kept");
+            warn!(error = %format!("{error:#}"), says, "the GPU cannot be found again; the annotation of the pod is kept");
             Ok(None)
         }
         (found, None) => found.map(Some),

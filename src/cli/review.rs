@@ -218,9 +218,9 @@ fn unreviewed(case: &Case) -> Option<String> {
         Kind::Other
             if object.pointer("/spec/template/spec").is_some() || WORKLOADS.contains(&object["kind"].as_str()?) =>
         {
-            Some("no webhook looks at it; its pods are looked at when they are created".to_owned())
+            Some("no webhook reviews it; its pods are reviewed when they are created".to_owned())
         }
-        Kind::Other => Some("no webhook looks at it".to_owned()),
+        Kind::Other => Some("no webhook reviews it".to_owned()),
         Kind::Pod if object["spec"]["schedulerName"] != scheduler.as_str() => {
             Some(format!("its schedulerName is not {scheduler}"))
         }

@@ -132,9 +132,9 @@ async fn write(body: Body, part: &Path) -> anyhow::Result<u64> {
     let (mut chunks, mut bytes) = (body.into_data_stream(), 0);
     while let Some(chunk) = tokio::time::timeout(SILENCE, chunks.next())
         .await
-        .context("nothing comes any more")?
+        .context("no more data is received")?
     {
-        let chunk = chunk.context("the operator broke off")?;
+        let chunk = chunk.context("the operator closed the connection")?;
         bytes += chunk.len() as u64;
         file.write_all(&chunk).with_context(about)?;
     }

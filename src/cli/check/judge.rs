@@ -84,7 +84,7 @@ impl Lines {
 
 const APPLY: &str = "kubectl apply --server-side --force-conflicts -f crds/";
 const MANIFESTS: &str = "kubectl apply -f manifests/";
-const PODS: &str = "kubectl describe pods -l app.kubernetes.io/name=unikai, and their logs, say why";
+const PODS: &str = "kubectl describe pods -l app.kubernetes.io/name=unikai, and their logs, have the reason";
 /// Certificates are renewed long before this.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(48);
 /// The duration of a Lease that does not name it.
@@ -126,7 +126,7 @@ fn definitions(seen: &Installation) -> Section {
         {
             lines.fail(
                 format!("CustomResourceDefinition {name} is not established"),
-                format!("kubectl describe crd {name} says why"),
+                format!("kubectl describe crd {name} shows the reason"),
             );
         }
         for version in &wanted.spec.versions {
@@ -165,7 +165,7 @@ fn definitions(seen: &Installation) -> Section {
     }
     lines.or(
         "Definitions",
-        "all CustomResourceDefinitions are there, in the versions that unikai reads",
+        "all CustomResourceDefinitions are installed, with the versions that unikai reads",
     )
 }
 
@@ -191,7 +191,7 @@ fn operator(seen: &Installation) -> Section {
             MANIFESTS,
         ),
         Some(own) if own.replicas == 0 => lines.fail(
-            format!("Deployment {name} is to have no replicas"),
+            format!("Deployment {name} is scaled to 0 replicas"),
             format!("kubectl scale -n {namespace} deployment/{name} --replicas=1"),
         ),
         Some(own) => {
@@ -218,14 +218,14 @@ fn operator(seen: &Installation) -> Section {
         }
     }
     service(seen, &mut lines);
-    lines.or("Operator", "the Deployment is available, and its Service leads to it")
+    lines.or("Operator", "the Deployment is available, and its Service selects it")
 }
 
 fn service(seen: &Installation, lines: &mut Lines) {
     let name = object::OPERATOR;
     let Some(service) = &seen.service else {
         lines.fail(
-            format!("there is no Service {name}, so webhooks are not reached"),
+            format!("there is no Service {name}, so webhooks cannot be reached"),
             MANIFESTS,
         );
         return;
@@ -237,10 +237,10 @@ fn service(seen: &Installation, lines: &mut Lines) {
         .iter()
         .filter(|pod| selector.iter().all(|(key, value)| pod.labels().get(key) == Some(value)));
     if selector.is_empty() || !selected.into_iter().any(is_ready) {
-        lines.fail(format!("Service {name} leads to no pod that is ready"), PODS);
+        lines.fail(format!("Service {name} selects no ready pod"), PODS);
     }
     if !spec.ports.iter().flatten().any(|port| port.port == 443) {
-        lines.fail(format!("Service {name} has no port 443, where webhooks are"), MANIFESTS);
+        lines.fail(format!("Service {name} has no port 443 for webhooks"), MANIFESTS);
     }
 }
 
@@ -253,8 +253,8 @@ fn rights(seen: &Installation) -> Section {
         ),
         Ok(lacking) if !lacking.is_empty() => {
             lines.fail(
-                format!("the operator may not: {}", some(lacking)),
-                format!("{MANIFESTS} gives it its roles"),
+                format!("the operator lacks rights: {}", some(lacking)),
+                format!("{MANIFESTS} binds its roles"),
             );
         }
         Ok(_) => {}
@@ -302,7 +302,7 @@ fn leader(seen: &Installation, now: Timestamp) -> Section {
 
 fn webhooks(seen: &Installation, now: Timestamp) -> Section {
     let mut lines = Lines(Vec::new());
-    let log = "the operator registers it when it leads; its log says why not";
+    let log = "the operator registers it when it leads; if it fails, its log has the reason";
     for configuration in [
         object::MUTATING_WEBHOOK,
         object::VALIDATING_WEBHOOK,
@@ -367,20 +367,20 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
             Some(expires) if expires > now + EXPIRES_SOON => {}
             Some(expires) if expires > now => lines.warn(
                 format!("the certificate of the webhooks expires at {expires}"),
-                "the operator renews it in time while it leads; its log says why not",
+                "the operator renews it in time while it leads; if it fails, its log has the reason",
             ),
             Some(_) | None => lines.fail(
                 format!(
                     "there is no certificate in Secret {} that is valid",
                     object::WEBHOOK_SECRET
                 ),
-                "delete the Secret; the operator makes a new one",
+                "delete the Secret; the operator creates a new one",
             ),
         },
     }
     lines.or(
         "Webhooks",
-        "all webhooks are registered, trusted and lead to the operator",
+        "all webhooks are registered, trusted and call the operator",
     )
 }
 
@@ -392,11 +392,11 @@ fn configuration(seen: &Installation) -> Section {
             match (kind, holds) {
                 ("FieldsIgnored", "True") => lines.warn(
                     format!("{what}: {}", condition.message),
-                    "unikai fields says what each field does; remove what has no effect",
+                    "unikai fields prints the effect of each field; remove those without effect",
                 ),
                 ("Available" | "Deployed" | "Reconciled" | "DependenciesFulfilled", "False") => lines.fail(
                     format!("{what} is not in force: {}", condition.message),
-                    "correct it; until then the last good state counts",
+                    "correct it; until then the last valid state applies",
                 ),
                 _ => {}
             }
@@ -413,17 +413,17 @@ fn configuration(seen: &Installation) -> Section {
         look(format!("SchedulingShard {}", shard.name_any()), conditions);
     }
     if seen.found.config.is_none() {
-        lines.warn("there is no Config kai-config", "the operator makes it when it leads");
+        lines.warn("there is no Config kai-config", "the operator creates it when it leads");
     }
     if seen.found.shards.is_empty() {
         lines.fail(
             "there is no SchedulingShard, so no node pool is scheduled",
-            "the operator makes the default one when it leads",
+            "the operator creates the default one when it leads",
         );
     }
     lines.or(
         "Configuration",
-        "Config and SchedulingShards are in force, and no field of theirs is ignored",
+        "Config and SchedulingShards are in force, and none of their fields is ignored",
     )
 }
 
@@ -462,14 +462,14 @@ fn nodes(seen: &Installation) -> Section {
         );
     }
     for (label, why) in [
-        (node_label::GPU_COUNT, "is not known to have GPUs of one kind"),
+        (node_label::GPU_COUNT, "cannot be checked for equal GPUs"),
         (node_label::GPU_MEMORY, "cannot be shared by memory (gpu-memory)"),
     ] {
         let without = names(&|node| amount(node, resource::NVIDIA_GPU) > 0 && !labelled(node, label));
         if !without.is_empty() {
             lines.warn(
                 format!(
-                    "nodes with GPUs lack the label {label}, and what lacks it {why}: {}",
+                    "nodes with GPUs lack the label {label}, and a node without it {why}: {}",
                     some(&without)
                 ),
                 "GPU feature discovery of NVIDIA's GPU operator sets it",
@@ -480,7 +480,7 @@ fn nodes(seen: &Installation) -> Section {
     if all == 0 {
         lines.warn(
             "no node offers GPUs",
-            "a device plugin offers them; pods without GPUs are scheduled all the same",
+            "a device plugin offers them; pods without GPUs are scheduled nevertheless",
         );
     }
     if shares(seen) {
@@ -497,7 +497,7 @@ fn nodes(seen: &Installation) -> Section {
         if !class.is_empty() && !seen.runtime_classes.contains(&class) {
             lines.warn(
                 format!("GPUs are shared, and there is no RuntimeClass {class}"),
-                "where the container runtime gives GPUs without one, --gpu-fraction-runtime-class-name= says so",
+                "if the container runtime provides GPUs without one, set --gpu-fraction-runtime-class-name= to empty",
             );
         }
     }
@@ -541,7 +541,7 @@ fn leftovers(seen: &Installation) -> Section {
     if !run.is_empty() {
         lines.fail(
             format!("Deployments of KAI run: {}", some(&run)),
-            "unikai migrate adopt ends them in order",
+            "unikai migrate adopt stops them in order",
         );
     }
     if !seen.kai_webhooks.is_empty() {
@@ -550,10 +550,10 @@ fn leftovers(seen: &Installation) -> Section {
                 "webhook configurations of KAI are registered: {}",
                 some(&seen.kai_webhooks)
             ),
-            "unikai writes its own over those of the same name; delete the others once KAI is gone",
+            "unikai overwrites those of the same name; delete the others once KAI is stopped",
         );
     }
-    lines.or("KAI", "nothing of KAI runs beside unikai")
+    lines.or("KAI", "no component of KAI runs")
 }
 
 fn queues(seen: &Installation) -> Section {
@@ -569,7 +569,7 @@ fn queues(seen: &Installation) -> Section {
     let parents: BTreeSet<_> = seen.queues.iter().filter_map(above).collect();
     if seen.queues.iter().all(|queue| parents.contains(&queue.name_any())) {
         lines.fail(
-            "there is no queue without queues below it, where workloads could run",
+            "there is no leaf queue in which workloads could run",
             "create one; docs/quickstart.yaml has an example",
         );
     }
@@ -606,6 +606,6 @@ fn queues(seen: &Installation) -> Section {
     }
     lines.or(
         "Queues",
-        format!("{} queues, and their amounts make sense", seen.queues.len()),
+        format!("{} queues, with plausible amounts", seen.queues.len()),
     )
 }

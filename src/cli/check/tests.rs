@@ -162,7 +162,7 @@ const FAULTS: &[Fault] = &[
     (
         |i| i.lacking = Ok(vec!["create pods/binding".to_owned()]),
         Mark::Failed,
-        "the operator may not: create pods/binding",
+        "the operator lacks rights: create pods/binding",
     ),
     (
         |i| i.lacking = Err("forbidden".to_owned()),
@@ -177,7 +177,7 @@ const FAULTS: &[Fault] = &[
     (
         |i| own(|d| d["spec"]["replicas"] = json!(0), i),
         Mark::Failed,
-        "Deployment unikai is to have no replicas",
+        "Deployment unikai is scaled to 0 replicas",
     ),
     (
         |i| own(|d| d["status"] = json!({}), i),
@@ -193,7 +193,7 @@ const FAULTS: &[Fault] = &[
     (
         |i| i.pods.clear(),
         Mark::Failed,
-        "Service unikai leads to no pod that is ready",
+        "Service unikai selects no ready pod",
     ),
     (
         |i| i.leases.values_mut().for_each(|lease| *lease = None),
@@ -298,7 +298,7 @@ const FAULTS: &[Fault] = &[
     (
         |i| i.queues.clear(),
         Mark::Failed,
-        "there is no queue without queues below it",
+        "there is no leaf queue",
     ),
     (
         |i| queues(&[queue("team", Some("gone"), 1)], i),

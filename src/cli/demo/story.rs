@@ -15,7 +15,7 @@ pub(super) struct Step {
 /// All of them.
 pub(super) const STEPS: [Step; 4] = [
     Step {
-        sentence: "Two teams share 16 GPUs: the queues red and blue have a quota of 8 each, and each may use what the other leaves.",
+        sentence: "Two teams share 16 GPUs: the queues red and blue have a quota of 8 each, and each may use GPUs that the other does not need.",
         manifests: include_str!("queues.yaml"),
         done: |seen| seen.holds("red", 0.0) && seen.holds("blue", 0.0),
     },
@@ -25,7 +25,7 @@ pub(super) const STEPS: [Step; 4] = [
         done: |seen| seen.holds("blue", 1.0) && seen.users_of_shared_gpus() == [2],
     },
     Step {
-        sentence: "Fair share: red starts a Job of four workers with 4 GPUs each, and since blue leaves the rest to it, three run, with 4 GPUs over red's quota.",
+        sentence: "Fair share: red starts a Job of four workers with 4 GPUs each, and since blue does not need the rest, three run, with 4 GPUs over red's quota.",
         manifests: include_str!("workers.yaml"),
         done: |seen| seen.holds("red", 12.0) && seen.holds("blue", 1.0) && seen.explains("workers"),
     },

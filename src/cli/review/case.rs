@@ -124,7 +124,7 @@ fn one(mut question: Value, gpu_sharing: bool) -> anyhow::Result<Case> {
     let objects = question["objects"].as_array().cloned().unwrap_or_default();
     let mut request = question["request"].take();
     let Some(kind) = Kind::of(&request["kind"]["kind"]) else {
-        bail!("no webhook looks at {}", request["kind"]["kind"]);
+        bail!("no webhook reviews {}", request["kind"]["kind"]);
     };
     if request.get("uid").is_none() {
         request["uid"] = json!("");

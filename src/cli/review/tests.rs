@@ -69,7 +69,7 @@ fn an_admission_request_brings_its_settings_and_surroundings() {
 fn objects_without_a_webhook_and_invalid_yaml_are_reported() {
     let other = json!({"request": {"operation": "CREATE", "kind": {"kind": "Node"}, "object": {}}});
     let error = case::read(&other.to_string(), true).err().expect("an error");
-    assert_eq!(error.to_string(), "no webhook looks at \"Node\"");
+    assert_eq!(error.to_string(), "no webhook reviews \"Node\"");
     assert!(case::read("{{", true).is_err());
 }
 
@@ -85,7 +85,7 @@ fn unreviewed_kinds_are_reported_and_invalid_requests_are_errors() {
     let says = text_of(&cases[0]);
     assert_eq!(
         says,
-        "Deployment web: not reviewed: no webhook looks at it; its pods are looked at when they are created\n"
+        "Deployment web: not reviewed: no webhook reviews it; its pods are reviewed when they are created\n"
     );
     assert_eq!(
         line("f", &cases[0], &review(&cases[0])),

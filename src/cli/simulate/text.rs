@@ -21,7 +21,7 @@ pub fn table(report: &Report) -> String {
     );
     let _ = writeln!(
         text,
-        "GPUs: {}, allocated {:.1} %, of the free ones {:.1} % are where a job of the mix does not fit",
+        "GPUs: {}, allocated {:.1} %, of the free ones {:.1} % are on nodes where a job of the mix does not fit",
         report.gpus,
         report.allocated_share * 100.0,
         report.fragmentation * 100.0
@@ -48,7 +48,7 @@ pub fn table(report: &Report) -> String {
         let _ = writeln!(text, "waits: {job}: {}", why.lines().next().unwrap_or_default());
     }
     times(&mut text, "wait until the start", &report.wait);
-    times(&mut text, "from coming to done", &report.completion);
+    times(&mut text, "from submission to completion", &report.completion);
     let _ = writeln!(
         text,
         "\n{:24} {:>12} {:>12} {:>12}",

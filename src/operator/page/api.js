@@ -52,7 +52,7 @@ export class Api {
       response = await fetch(`api/v1/${path}`, { ...options, headers, cache: "no-store", credentials: "omit" });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Refusal(0, "Nobody answers. Has the operator ended, or the way to it?");
+      throw new Refusal(0, "No response. Has the operator stopped, or the connection to it?");
     }
     if (response.ok || response.status === 304) return response;
     throw new Refusal(response.status, await reason(response));

@@ -62,7 +62,7 @@ export function remarks(meta, aboutTheLeader) {
     all.push(`${counted(meta.namespacesLeftOut, "namespace")} were left out, since too many would have had to be asked about.`);
   }
   if (aboutTheLeader && !meta.leads) {
-    all.push(`This replica does not schedule, ${meta.leader ?? "another one"} does; what was decided of late is known there.`);
+    all.push(`This replica does not schedule, ${meta.leader ?? "another one"} does; it has the recent decisions.`);
   }
   return all;
 }

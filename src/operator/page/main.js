@@ -81,7 +81,7 @@ async function refresh() {
     if (signal.aborted) return;
     if (error.status === 401) {
       session.forget();
-      ask("The cluster does not know the token, or no longer.");
+      ask("The token is invalid or has expired.");
       return;
     }
     tell(error.message, "");

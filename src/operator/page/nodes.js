@@ -98,7 +98,7 @@ export function nodes({ api, refresh, parts }) {
 
   async function describe(signal) {
     if (chosen === undefined) {
-      replace(detail, h("p", { class: "quiet" }, "Choose a node to see who uses it."));
+      replace(detail, h("p", { class: "quiet" }, "Choose a node to see the pods that use it."));
       return;
     }
     const node = await api.get(path("nodes", chosen), readNode, signal);
@@ -109,14 +109,14 @@ export function nodes({ api, refresh, parts }) {
       h("p", { class: node.ready && !node.cordoned ? "verdict" : "verdict warn" }, `${state}.`),
       h("dl", {}, [
         ["GPUs free", gpus ? `${written(gpus.free)} of ${written(gpus.total)}` : "it has none"],
-        gpus && gpus.freeLater > gpus.free && ["Free once those that leave have left", written(gpus.freeLater)],
+        gpus && gpus.freeLater > gpus.free && ["Free after terminating pods have ended", written(gpus.freeLater)],
         gpus?.memoryMib && ["Memory of each GPU", bytes(gpus.memoryMib * 1024 * 1024)],
         ["CPU cores free", `${written(node.cpu.free)} of ${written(node.cpu.total)}`],
         ["Memory free", `${bytes(node.memory.free)} of ${bytes(node.memory.total)}`],
         ["Pods", node.pods],
         ["Node pool", node.shard],
       ].filter(Boolean).flatMap(([of, value]) => [h("dt", {}, of), h("dd", {}, value)])),
-      gpus && gpus.users.length > 0 && [h("h3", {}, "Who uses whole GPUs"), users(gpus.users)],
+      gpus && gpus.users.length > 0 && [h("h3", {}, "Pods with whole GPUs"), users(gpus.users)],
       gpus && gpus.usedByOthers > 0 && h("p", {}, `Pods that you may not see use ${written(gpus.usedByOthers)} GPUs.`),
       gpus?.shared.map((shared, index) => [
         h("h3", {}, `Shared GPU ${index + 1}, in use to ${written(shared.used * 100)} %`),

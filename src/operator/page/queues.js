@@ -109,7 +109,7 @@ export function queues({ api, refresh, parts }) {
       h("dl", {}, Object.entries(facts(queue)).flatMap(([of, value]) => [h("dt", {}, of), h("dd", {}, value)])),
       h("p", {}, h("a", { href: `#/workloads?queue=${encodeURIComponent(queue.name)}` }, "Its workloads")),
       explained.evidence.length > 0 && h("details", { "data-key": `evidence of ${queue.name}` },
-        h("summary", {}, "What this rests on"), sentences(explained.evidence.map(sentence))));
+        h("summary", {}, "Evidence"), sentences(explained.evidence.map(sentence))));
   }
 
   /** Of the queues at the top. */

@@ -39,7 +39,7 @@ export function whatIf({ api }) {
     manifests,
     h("p", { id: "what-if-help", class: "quiet" }, "Nothing is created. Ctrl+Enter asks."),
     h("div", { class: "controls" },
-      h("span", { class: "field" }, h("label", { for: "namespace" }, "Namespace of what names none"), namespace),
+      h("span", { class: "field" }, h("label", { for: "namespace" }, "Namespace of objects without one"), namespace),
       h("span", { class: "field" }, h("label", { for: "file" }, "From a file"), h("input", { id: "file", type: "file", accept: ".yaml,.yml,.json", onchange: open })),
       h("button", { type: "button", onclick: () => { manifests.value = EXAMPLE; } }, "An example"),
       ask));
@@ -78,7 +78,7 @@ function words(answer) {
       h("p", { class: "verdict" }, sentence(waits.verdict.sentence)), sentences(waits.evidence.map(sentence))]),
     answer.binds.length > 0 && table("Pods that would run", ["Pod", "Node", "When"], h("tbody", {}, answer.binds.map((bind) => h("tr", {},
       h("th", { scope: "row" }, name(bind)), h("td", {}, bind.node ?? "–"), h("td", {}, bind.afterEvictions ? "after evictions" : "at once"))))),
-    answer.evicts.length > 0 && [h("h3", {}, "Who would be evicted"), table("Pods that would be evicted", ["Pod", "By", "Why"], h("tbody", {}, answer.evicts.map((pod) => h("tr", {},
+    answer.evicts.length > 0 && [h("h3", {}, "Evictions"), table("Pods that would be evicted", ["Pod", "By", "Why"], h("tbody", {}, answer.evicts.map((pod) => h("tr", {},
       h("th", { scope: "row" }, toWorkload(pod.namespace, pod.workload, name(pod))), h("td", {}, pod.action), h("td", { class: "why" }, sentence(pod.message))))))],
     answer.evictsOthers > 0 && h("p", {}, `${counted(answer.evictsOthers, "pod")} would be evicted in namespaces that you may not see.`),
     sentences(answer.notes.map(sentence)),

@@ -38,17 +38,17 @@ export function workload({ api, parts: [namespace, name] }) {
       remarks(meta, true).map((text) => h("p", { class: "quiet" }, text)),
       h("div", { class: "split" },
         h("section", {},
-          h("h2", {}, "What happened"),
+          h("h2", {}, "Events"),
           timeline.length > 0
             ? h("ol", { class: "timeline" }, timeline.map((moment) => h("li", { class: moment.kind.toLowerCase() },
               h("time", { datetime: moment.at }, clock(moment.at)), h("strong", {}, words(moment.kind)), " ", sentence(moment.text))))
-            : h("p", { class: "quiet" }, "Nothing is known."),
+            : h("p", { class: "quiet" }, "No events are known."),
           list.evictions.length > 0 && [h("h2", {}, "Evictions"), h("ul", { class: "evidence" }, list.evictions.map((eviction) =>
             h("li", {}, h("time", { datetime: eviction.at }, clock(eviction.at)), ` ${eviction.pod}, by ${eviction.action}`,
               eviction.evictedFor && ` for ${brief(eviction.evictedFor)}`, cause(eviction, `${eviction.at} ${eviction.pod}`))))]),
         h("section", {},
           h("dl", {}, facts.filter(Boolean).flatMap(([of, value]) => [h("dt", {}, of), h("dd", {}, value)])),
-          h("h2", {}, "Its queues, from its own up"),
+          h("h2", {}, "Queues, from the leaf up"),
           table("Queues", ["Queue", ...["GPUs held", "Fair share", "Requested"].map((text) => ({ text, number: true }))], h("tbody", {}, queues.map((queue) => h("tr", {},
             h("th", { scope: "row" }, h("a", { href: `#/queues/${encodeURIComponent(queue.name)}`, "data-key": queue.name }, queue.name)),
             number(written(queue.allocated.gpu)), number(written(queue.fairShare.gpu)), number(written(queue.requested.gpu)))))))),

@@ -236,7 +236,7 @@ async fn a_queue_is_drained_with_those_below_it_and_resumed() {
     let queue: Queue = Api::all(stage.admin.clone()).get("lab").await.unwrap();
     assert_eq!(queue.metadata.annotations.unwrap()["unikai.dev/hold"], "service");
     let said = stage.says(&format!("release podgroup {late}")).await;
-    let but = "it waits on, since queue lab is held: unikai drain queue lab --undo";
+    let but = "it still waits, since queue lab is held: unikai drain queue lab --undo";
     assert_eq!(said, format!("podgroup default/{late} is released; {but}\n"));
 
     let said = stage.says("drain queue lab --policy hold-and-evict").await;

@@ -22,14 +22,14 @@ fn the_demo_prints_figures_of_one_moment() {
     );
 
     let expected = [
-        "1. Two teams share 16 GPUs: the queues red and blue have a quota of 8 each, and each may use what the other leaves.",
+        "1. Two teams share 16 GPUs: the queues red and blue have a quota of 8 each, and each may use GPUs that the other does not need.",
         "teams 0 0 - - 0 0 0",
         "gpu-node-1 Ready 8 8 ········",
         "2. Shared GPU: blue starts two notebooks that need half a GPU each, and both get the same one.",
         "blue 1 1 8 - 1 0 2",
         "notebook-1 blue Running 1/1 0.5",
         "notebook-2 blue Running 1/1 0.5",
-        "3. Fair share: red starts a Job of four workers with 4 GPUs each, and since blue leaves the rest to it, three run, with 4 GPUs over red's quota.",
+        "3. Fair share: red starts a Job of four workers with 4 GPUs each, and since blue does not need the rest, three run, with 4 GPUs over red's quota.",
         "teams 13 16 - - 17 1 3",
         "blue 1 1 8 - 1 0 2",
         "red 12 15 8 - 16 1 1",
