@@ -100,12 +100,7 @@ async fn evict_all(client: &Client, queue: &str, how: evict::Evictions) -> anyho
             break;
         }
         if Instant::now() > deadline {
-            let over = || {
-                anyhow!(
-                    "timeout: {} workloads of queue {queue} still run",
-                    running.len()
-                )
-            };
+            let over = || anyhow!("timeout: {} workloads of queue {queue} still run", running.len());
             return Err(trouble.unwrap_or_else(over));
         }
         if noted {

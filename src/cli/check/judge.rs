@@ -378,10 +378,7 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
             ),
         },
     }
-    lines.or(
-        "Webhooks",
-        "all webhooks are registered, trusted and call the operator",
-    )
+    lines.or("Webhooks", "all webhooks are registered, trusted and call the operator")
 }
 
 fn configuration(seen: &Installation) -> Section {

@@ -190,11 +190,7 @@ const FAULTS: &[Fault] = &[
         "1 of 3 replicas of Deployment unikai are available",
     ),
     (|i| i.service = None, Mark::Failed, "there is no Service unikai"),
-    (
-        |i| i.pods.clear(),
-        Mark::Failed,
-        "Service unikai selects no ready pod",
-    ),
+    (|i| i.pods.clear(), Mark::Failed, "Service unikai selects no ready pod"),
     (
         |i| i.leases.values_mut().for_each(|lease| *lease = None),
         Mark::Failed,
@@ -295,11 +291,7 @@ const FAULTS: &[Fault] = &[
         Mark::Failed,
         "webhook configurations of KAI are registered: mutating-kai-old",
     ),
-    (
-        |i| i.queues.clear(),
-        Mark::Failed,
-        "there is no leaf queue",
-    ),
+    (|i| i.queues.clear(), Mark::Failed, "there is no leaf queue"),
     (
         |i| queues(&[queue("team", Some("gone"), 1)], i),
         Mark::Failed,
