@@ -277,7 +277,7 @@ async fn supervise(
     ends.servers.cancel();
     late.extend(services.drain(rounds::END).await);
     for ended in late {
-        error!(error = %format!("{:#}", ended.into_error()), "a component did not end well");
+        error!(error = %format!("{:#}", ended.into_error()), "a component ended with an error");
     }
     result
 }

@@ -500,7 +500,7 @@ impl Binder {
         self.cleanups.spawn(async move {
             panics::caught(cleanup).await.unwrap_or_else(|panic| {
                 metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
-                error!(panic, "a cleanup of the binder is given up");
+                error!(panic, "a cleanup of the binder panicked");
                 faulty
             })
         });

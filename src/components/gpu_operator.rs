@@ -62,7 +62,10 @@ impl GpuOperator {
         let before = known.map(|(cdi, _)| cdi);
         let cdi = self.read_policies().await.or(before).unwrap_or(false);
         if before != Some(cdi) {
-            info!(cdi, "how GPUs are named to containers, as the GPU operator has it");
+            info!(
+                cdi,
+                "whether containers get GPUs by CDI, as the GPU operator configures"
+            );
         }
         *known = Some((cdi, Instant::now()));
         cdi

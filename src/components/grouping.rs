@@ -97,7 +97,7 @@ pub fn valid_kartas(objects: impl Iterator<Item = Value>, kind: &KindName) -> Ve
         Ok(karta) => karta,
         Err(reason) => {
             let name = object.pointer("/metadata/name").and_then(Value::as_str);
-            warn!(name, reason, "Karta passed over");
+            warn!(name, reason, "Karta ignored");
             None
         }
     };

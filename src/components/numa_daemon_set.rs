@@ -131,7 +131,7 @@ impl Keeper {
                 Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => return false,
                 Err(error) if !told => {
                     told = true;
-                    warn!(%error, "the API server does not say whether the DaemonSet of the NUMA exporter may be made; trying again");
+                    warn!(%error, "the right to create the DaemonSet of the NUMA exporter cannot be checked; trying again");
                 }
                 Err(_) => {}
             }
@@ -189,7 +189,7 @@ impl Keeper {
         if !self.wanted {
             if let Some(ours) = live.as_ref().filter(|live| desired::is_ours(live)) {
                 self.delete(ours).await?;
-                info!("DaemonSet of the NUMA exporter taken away: configuration asks for none");
+                info!("DaemonSet of the NUMA exporter deleted: it is not enabled");
             }
             return Ok(true);
         }

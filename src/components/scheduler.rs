@@ -360,7 +360,7 @@ impl Scheduler {
         self.meter.follow(rules.usage.as_ref());
         self.with_intake(|intake, all| intake.follow(&rules.mirror, &rules.policy, now(), all));
         self.changed = true;
-        info!(on = rules.on, "the scheduler follows a change of its configuration");
+        info!(on = rules.on, "the scheduler has applied a change of its configuration");
         self.shard.follows(number);
     }
 
@@ -431,7 +431,7 @@ impl Scheduler {
             ToScheduler::Current(kind, term) => {
                 if self.views.current(kind, term) && self.context.term() == Some(term) {
                     self.changed = true;
-                    info!(term, "everything is shown as it was when this process began to lead");
+                    info!(term, "all watches have caught up with the beginning of the term");
                 }
             }
         }
@@ -468,7 +468,7 @@ impl Scheduler {
                 self.rejected.clear();
             }
             if self.rejected.insert(hasher.finish()) {
-                warn!(kind, ns, name, error = %rejection.problem, "part of an object cannot be used");
+                warn!(kind, ns, name, error = %rejection.problem, "an object has an invalid field");
             }
             if matches!(rejection.problem, Problem::ExceededLimit(_)) {
                 self.tell_owner(kind, &ns, &name, rejection.problem.to_string());

@@ -103,7 +103,7 @@ impl Work<'_> {
             Source::Prometheus(server) => match Server::new(server) {
                 Ok(server) => self.query(&server).await,
                 Err(error) => {
-                    warn!(%error, "the Prometheus server cannot be asked; usage over time counts as none");
+                    warn!(%error, "the Prometheus server cannot be queried; usage over time counts as 0");
                     self.tell(Vec::new());
                     std::future::pending::<()>().await;
                 }
@@ -133,7 +133,7 @@ impl Work<'_> {
         let ledger = loop {
             match self.kept.load(&self.how, now()).await {
                 Ok(ledger) => break ledger,
-                Err(error) => warn!(shard = self.shard, %error, "what queues have used cannot be read; trying again"),
+                Err(error) => warn!(shard = self.shard, %error, "the usage of queues cannot be read; trying again"),
             }
             if Instant::now() >= max_wait {
                 self.publish();
@@ -158,7 +158,7 @@ impl Work<'_> {
         if let Some(ledger) = self.accounts.ledger.ledger()
             && let Err(error) = self.kept.save(ledger, now()).await
         {
-            warn!(shard = self.shard, %error, "what queues have used is not kept; trying again at the next interval");
+            warn!(shard = self.shard, %error, "the usage of queues cannot be stored; trying again at the next interval");
         }
     }
 
@@ -175,7 +175,7 @@ impl Work<'_> {
                     if last.is_none() {
                         info!(
                             queues = shares.len(),
-                            "the Prometheus server says what queues have used"
+                            "the Prometheus server returned the usage of queues"
                         );
                     }
                     metrics::histogram!("kai_usage_query_latency_milliseconds")
@@ -201,7 +201,7 @@ impl Work<'_> {
             if end <= next && !given_up {
                 sleep_until(end).await;
                 given_up = true;
-                warn!("what queues have used is not known; it counts as none until the Prometheus server answers");
+                warn!("the usage of queues is not known; it counts as 0 until the Prometheus server answers");
                 show(self.shard, true);
                 self.tell(Vec::new());
             }

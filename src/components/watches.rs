@@ -378,7 +378,7 @@ impl<'a, K: Watched> State<'a, K> {
             kind = K::KIND.plural(),
             terms = ?done.terms,
             took_ms,
-            "the watch has shown what is current"
+            "the watch has caught up"
         );
         if self.listed {
             self.readiness.ready();
@@ -393,9 +393,7 @@ impl<'a, K: Watched> State<'a, K> {
         let seconds = catch_up.began.elapsed().as_secs();
         warn!(
             kind,
-            objects,
-            seconds,
-            "nothing is decided: the watch has not shown what was current when this process began to lead"
+            objects, seconds, "nothing is decided: the watch has not caught up with the beginning of the term"
         );
         self.readiness
             .not_ready("leads, and the watch has not shown yet what is current; nothing is decided before");
@@ -413,7 +411,7 @@ impl<'a, K: Watched> State<'a, K> {
         if std::mem::replace(&mut self.missed, true) {
             return false;
         }
-        info!(%error, "the API server is without this kind; it is asked again now and then");
+        info!(%error, "the API server does not serve this kind; it is checked again at intervals");
         self.readiness.ready();
         true
     }
@@ -467,7 +465,7 @@ impl<'a, K: Watched> State<'a, K> {
                     ns = rejection.namespace,
                     name = rejection.name,
                     error = rejection.reason,
-                    "object passed over: it does not decode"
+                    "object ignored: it does not decode"
                 );
                 return Vec::new();
             }
@@ -546,7 +544,7 @@ impl<'a, K: Watched> State<'a, K> {
         if self.failing || is_expired(error) || ConnectionFailed::is_cause_of(error) {
             debug!(%error, "watch failed");
         } else {
-            warn!(%error, "watch failed; it is tried again until it works");
+            warn!(%error, "watch failed; it is retried");
         }
         self.failing = true;
     }

@@ -32,7 +32,7 @@ impl RepeatedError {
     /// Records a success.
     pub fn passed(&mut self) {
         if let Some((said, times)) = self.said.take() {
-            info!(times, was = said, "no longer so: {}", self.what);
+            info!(times, was = said, "resolved: {}", self.what);
         }
     }
 }

@@ -122,11 +122,11 @@ where
                 let kind = K::kind(&());
                 if is_absent(&error) {
                     if !self.listed {
-                        warn!(%kind, %error, "the API server does not show this kind; there is none of it");
+                        warn!(%kind, %error, "the API server does not serve this kind, or the right to read it is missing; no objects of it are used");
                     }
                     self.listed = true;
                 } else {
-                    warn!(%kind, %error, "the watch failed; it is taken up again");
+                    warn!(%kind, %error, "the watch failed; it is retried");
                 }
             }
         }
@@ -415,7 +415,7 @@ where
         Err(kube::Error::Api(status)) if status.code == 409 => true,
         // Not served or not permitted: the flags apply.
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
-            warn!(%kind, name, %status, "cannot be created; what the flags say holds");
+            warn!(%kind, name, %status, "cannot be created; the flags apply");
             true
         }
         Err(error) => {

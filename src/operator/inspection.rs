@@ -125,9 +125,9 @@ impl Inspection {
         };
         tokio::task::spawn_blocking(move || {
             match snapshot::write(stream, cluster) {
-                Ok(objects) => info!(objects, "a snapshot was handed out"),
+                Ok(objects) => info!(objects, "a snapshot was sent"),
                 Err(error) => {
-                    warn!(%error, "a snapshot was not handed out to its end");
+                    warn!(%error, "a snapshot was not sent completely");
                     // Breaks off the response, so that the client does not take the snapshot for complete.
                     let _ = sender.try_send(Err(error));
                 }

@@ -237,7 +237,7 @@ impl Elector {
             match end {
                 End::Released => break,
                 End::Yielded => {
-                    info!(lease = self.params.name, "the lease is left to another replica");
+                    info!(lease = self.params.name, "the lease is released to another replica");
                     self.unused_yields = (self.unused_yields + 1).min(YIELDS_MAX);
                     self.give_up().await;
                 }
@@ -329,7 +329,7 @@ impl Elector {
     /// Takes the Lease, if it is free and the scheduler is not stuck.
     async fn try_to_lead(&mut self) -> Option<Taken> {
         if self.stuck().is_some() {
-            warn!("the scheduler is stuck; the lease is left to others");
+            warn!("the scheduler is stuck; the lease is not taken");
             return None;
         }
         let writes = match self.writers.behind(&self.fence) {

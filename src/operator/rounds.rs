@@ -186,7 +186,7 @@ impl Rounds {
 
     /// Ends the round before the next one; returns the tasks that failed.
     pub async fn end(&self, mut round: Round) -> Vec<Ended> {
-        info!("the configuration has changed; components start again");
+        info!("the configuration has changed; components are restarted");
         let late = round.end().await;
         for shard in round.rules.keys() {
             self.readiness.handle(Shard::readiness(shard), "ended").ready();

@@ -20,12 +20,15 @@ pub async fn on_signal(shutdown: CancellationToken) -> std::io::Result<std::conv
             _ = interrupt.recv() => "SIGINT",
         };
         if shutdown.is_cancelled() {
-            warn!(signal = name, "told again to end: not finishing what is under way");
+            warn!(
+                signal = name,
+                "second signal: exiting without finishing work in progress"
+            );
             std::process::exit(ABORTED);
         }
         info!(
             signal = name,
-            "finishing what is under way; another signal ends the process at once"
+            "finishing work in progress; another signal ends the process at once"
         );
         shutdown.cancel();
     }

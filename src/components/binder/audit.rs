@@ -122,7 +122,7 @@ impl Audit {
             None => {
                 self.new.remove(&id);
                 if let Some(was) = self.broken.remove(&id) {
-                    info!(node = %id.node, group = %id.group, was, "shared GPU is in order again");
+                    info!(node = %id.node, group = %id.group, was, "shared GPU is allocated correctly again");
                     self.show();
                 }
             }

@@ -297,7 +297,7 @@ async fn patch_status(caller: &Caller, request: &BindRequest, status: Value) {
         .call("report on a bind request", || api.patch_status(&name, &params, &patch))
         .await;
     if let Err(error) = patched {
-        info!(ns, name, error = error.why, "bind request not reported on");
+        info!(ns, name, error = error.why, "bind request status not written");
     }
 }
 

@@ -25,7 +25,7 @@ pub fn count_failure(report: &Report) {
 #[must_use]
 pub fn faulty(panic: &str) -> Report {
     metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
-    error!(panic, "a job of the binder is given up");
+    error!(panic, "a job of the binder panicked");
     Report {
         cause: "fault",
         ..Report::new(Ending::Failed(format!("a fault of the scheduler: {panic}")))

@@ -457,7 +457,7 @@ impl MultiStepBind {
         if !done.labels.is_empty() {
             let changes = done.labels.iter().map(|key| (key.clone(), None)).collect();
             if let Err(error) = self.label(&changes).await {
-                debug!(error = error.why, "labels not taken back");
+                debug!(error = error.why, "labels not removed");
             }
         }
         let ns = &self.bind.placement.pod.namespace;
@@ -469,7 +469,7 @@ impl MultiStepBind {
                 .delete("delete a config map", || api.delete(&name, &params))
                 .await
             {
-                debug!(error = error.why, name, "config map not taken back");
+                debug!(error = error.why, name, "config map not deleted");
             }
         }
     }

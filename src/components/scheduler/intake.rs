@@ -317,7 +317,7 @@ impl Intake {
             self.core.forward(output, now);
         });
         if !adopted {
-            warn!("pods are without their groups until these are written");
+            warn!("groupings were lost; pods are scheduled once their pod groups are written");
         }
         quietly(&mut || {
             for event in retries.drain(..) {

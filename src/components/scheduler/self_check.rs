@@ -177,7 +177,7 @@ impl SelfCheck {
         debug!(result = ending.as_str(), ?worked, "self-check");
         for (rule, example) in &ended.broken {
             self.count("rule");
-            error!(rule, example, "self-check: the model breaks a rule");
+            error!(rule, example, "self-check: the model violates a rule");
         }
         let objects = ended.differences.len();
         for (at, difference) in ended.differences.iter().enumerate() {
@@ -188,7 +188,7 @@ impl SelfCheck {
                 let (name, model, rebuilt) = (&difference.name, text(&difference.left), text(&difference.right));
                 error!(
                     of,
-                    name, model, rebuilt, objects, "self-check: the model differs from what the stores show"
+                    name, model, rebuilt, objects, "self-check: the model differs from the stores"
                 );
             }
         }
@@ -277,7 +277,7 @@ impl Run {
 }
 
 fn ended_early(why: &str) -> Step {
-    debug!(why, "self-check given up");
+    debug!(why, "self-check ended without a result");
     Step::Ended(Ending::GivenUp, Vec::new())
 }
 

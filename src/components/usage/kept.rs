@@ -52,7 +52,7 @@ impl Kept {
         let mut ledger = Ledger::new(how.window.clone(), how.half_life);
         let object = match self.reads.get_opt(&self.name).await {
             Err(kube::Error::Api(status)) if status.code == 403 => {
-                warn!(object = self.name, %status, "what queues have used is counted from now on");
+                warn!(object = self.name, %status, "no right to read the stored usage of queues; usage is counted from now on");
                 return Ok(ledger);
             }
             object => object?,
@@ -69,9 +69,9 @@ impl Kept {
                     Millis::try_from(how.staleness.as_millis()).unwrap_or(Millis::MAX),
                     now,
                 );
-                info!(object = self.name, "goes on from what queues had used");
+                info!(object = self.name, "stored usage of queues was read");
             }
-            Err(error) => warn!(object = self.name, %error, "what queues have used cannot be read and is forgotten"),
+            Err(error) => warn!(object = self.name, %error, "stored usage of queues cannot be read and is ignored"),
         }
         Ok(ledger)
     }

@@ -209,7 +209,7 @@ impl Webhooks {
         match answer {
             Ok(verdict) => Ok(Some(verdict)),
             Err(error) if webhook.ignore_failure => {
-                tracing::warn!(webhook = %webhook.name, %error, "webhook failed, going on without it");
+                tracing::warn!(webhook = %webhook.name, %error, "webhook failed and is ignored");
                 Ok(None)
             }
             Err(error) => Err(Rejection::internal(&format!(

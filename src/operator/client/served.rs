@@ -50,7 +50,7 @@ impl Served {
                     EVERY
                 }
                 Err(error) => {
-                    debug!(%error, "the API server does not say in which version it serves claims for devices");
+                    debug!(%error, "the served version of resource claims cannot be read");
                     AGAIN
                 }
             };
@@ -63,7 +63,7 @@ impl Served {
             .version
             .send_if_modified(|known| known.replace(version) != Some(version));
         if changed {
-            info!(version, "claims for devices are read in this version");
+            info!(version, "resource claims are read in this version");
         }
     }
 

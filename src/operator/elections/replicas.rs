@@ -136,7 +136,7 @@ impl Replicas {
         match written {
             Ok(lease) => self.own = Some(lease),
             Err(error) => {
-                debug!(%error, "other replicas are not told that this one is there; trying again");
+                debug!(%error, "the heartbeat of this replica was not written; trying again");
                 // The state after an unknown result is read from the API server.
                 self.own = self.api.get_opt(&self.params.name).await.ok().flatten();
             }
@@ -152,10 +152,7 @@ impl Replicas {
             .values()
             .find(|seen| now > seen.since + self.params.duration * FORGOTTEN);
         if let Some(lease) = old.map(|seen| seen.lease.clone()) {
-            info!(
-                lease = lease.name_any(),
-                "the lease of a replica that is gone is deleted"
-            );
+            info!(lease = lease.name_any(), "the lease of a stopped replica is deleted");
             delete(&self.api, &lease).await;
         }
     }

@@ -112,7 +112,7 @@ async fn dropped_connections_to_the_api_server_are_logged_once() {
     let address = lab.server.url().trim_start_matches("https://");
     assert_eq!(told.len(), 1, "{told:#?}");
     assert!(about(&told[0]).starts_with(&format!("{address} ")), "{told:#?}");
-    let of_watches = lines(&replica, "watch failed; it is tried again until it works");
+    let of_watches = lines(&replica, "watch failed; it is retried");
     assert_eq!(of_watches, Vec::<serde_json::Value>::new());
 
     lab.server.faults().clear();

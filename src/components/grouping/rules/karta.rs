@@ -26,11 +26,7 @@ pub fn by_definition(input: &Input, top: &Workload) -> Result<Option<Grouped>, R
         [one] => one,
         several => {
             let names: Vec<&str> = several.iter().map(|karta| &*karta.name).collect();
-            warn!(
-                ?kind,
-                ?names,
-                "several Kartas describe the same kind, so that none counts"
-            );
+            warn!(?kind, ?names, "several Kartas describe the same kind; all are ignored");
             return Ok(None);
         }
     };
