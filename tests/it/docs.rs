@@ -239,7 +239,7 @@ fn has_test(file: &str, name: &str) -> bool {
 #[test]
 fn incidents_name_existing_tests() {
     let page = std::fs::read_to_string(root().join("docs/incidents.md")).unwrap();
-    let (tested, _) = page.split_once("## What can happen here, too").unwrap();
+    let (tested, _) = page.split_once("## Incidents that are possible in unikai").unwrap();
     let (mut reports, mut missing) = (BTreeSet::new(), Vec::new());
     for row in tested.lines().filter(|line| line.starts_with("| [")) {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();

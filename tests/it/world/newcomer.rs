@@ -49,7 +49,7 @@ async fn the_first_steps_need_only_commands_that_are_printed() {
         eprintln!("kubectl is not installed: skipped");
         return;
     }
-    assert!(include_str!("../../../README.md").contains("`cargo run -- dev` keeps such a cluster up"));
+    assert!(include_str!("../../../README.md").contains("`cargo run -- dev` runs such a cluster until it is stopped"));
     let mut dev = Dev::start(&[]);
     let told = dev.read_until("Ctrl-C");
     let kubeconfig = printed(&told, "export KUBECONFIG=").expect("the path");
