@@ -21,7 +21,7 @@ use super::{Opaque, QuantityMap, schema};
     group = "kai.scheduler",
     version = "v1",
     kind = "Config",
-    doc = "The settings of the product. Only the object named kai-config is acted upon.",
+    doc = "The settings of the product. Only the object named kai-config has an effect.",
     status = "ConfigStatus",
     schema = "disabled",
     derive = "Default",

@@ -82,7 +82,7 @@ Examples:
   kubectl apply -f manifests/                         if unikai is not installed yet
   unikai migrate back --kubeconfig ~/.kube/config
 
-Both can be run again at any time: what is done already is passed over.";
+Both can be run again at any time: completed steps are skipped.";
 
 /// Runs the subcommand.
 ///

@@ -30,7 +30,7 @@ pub async fn print(client: &Client, found: &Found) -> anyhow::Result<()> {
         ..
     } in all
     {
-        let before = before.map_or_else(String::new, |before| format!(", {before} before it was ended"));
+        let before = before.map_or_else(String::new, |before| format!(", {before} before it was scaled to 0"));
         say!("  {name}: {replicas} replicas{before}; image {image}");
     }
     say!("Leases:");
@@ -47,7 +47,7 @@ pub async fn print(client: &Client, found: &Found) -> anyhow::Result<()> {
     }
     say!("CustomResourceDefinitions:");
     definitions(client).await?;
-    say!("Objects, which stay as they are:");
+    say!("Objects, which are not changed:");
     objects(client).await?;
     say!("Settings without effect in unikai:");
     let config = found.config.as_ref().map(|config| &config.spec);
@@ -76,7 +76,7 @@ async fn definitions(client: &Client) -> anyhow::Result<()> {
         };
         let needed = served(&wanted);
         match there.as_ref().map(served) {
-            None => say!("  {name}: missing; `kubectl apply -f crds/` makes it"),
+            None => say!("  {name}: missing; `kubectl apply -f crds/` creates it"),
             Some(has) if needed.iter().all(|version| has.contains(version)) => say!("  {name}: {}", has.join(", ")),
             Some(has) => say!(
                 "  {name}: {}; {} is needed, which `kubectl apply -f crds/` adds",

@@ -64,7 +64,7 @@ pub async fn begin(client: &Client, names: &[String]) -> anyhow::Result<()> {
         .filter(|binding| names.contains(&binding.name_any()))
     {
         within(
-            "putting an admission policy in force",
+            "binding an admission policy",
             api.create(&PostParams::default(), &binding),
         )
         .await?;
@@ -79,7 +79,11 @@ pub async fn begin(client: &Client, names: &[String]) -> anyhow::Result<()> {
 pub async fn end(client: &Client, names: &[String]) -> anyhow::Result<()> {
     let api = Api::<Binding>::all(client.clone());
     for name in names {
-        if_there("ending an admission policy", api.delete(name, &DeleteParams::default())).await?;
+        if_there(
+            "unbinding an admission policy",
+            api.delete(name, &DeleteParams::default()),
+        )
+        .await?;
     }
     Ok(())
 }

@@ -58,15 +58,15 @@ impl Steps {
         let adopted = self.memory.read().await?.is_some();
         ensure!(
             adopted || !self.found.kai.is_empty(),
-            "there is no KAI in namespace {namespace}: no Deployment kai-operator, and none that it made; name its namespace with --namespace"
+            "there is no KAI in namespace {namespace}: no Deployment kai-operator, and none that it created; name its namespace with --namespace"
         );
         ensure!(
             !(own.is_some_and(|own| own.replicas > 0) && self.found.kai_decides()),
-            "KAI's scheduler and unikai are both to run, and would both decide; first end unikai: kubectl scale -n {namespace} deployment/{} --replicas=0",
+            "KAI's scheduler and unikai would both run and schedule; stop unikai first: kubectl scale -n {namespace} deployment/{} --replicas=0",
             object::OPERATOR
         );
         for name in self.memory.keep(&self.client, self.dry_run).await? {
-            self.say(&format!("keep webhook configuration {name} for the way back"));
+            self.say(&format!("save webhook configuration {name} for migrate back"));
         }
         // The operator first: it would scale up the others again. The webhook server last.
         for part in [Part::Operator, Part::Scheduler, Part::Other, Part::Admission] {
@@ -89,7 +89,7 @@ impl Steps {
         }
         let at_rest = policies::at_rest(&self.client).await?;
         for name in &at_rest {
-            self.say(&format!("put admission policy {name} in force"));
+            self.say(&format!("bind admission policy {name}"));
         }
         if !self.dry_run {
             policies::begin(&self.client, &at_rest).await?;
@@ -98,10 +98,10 @@ impl Steps {
             Some(own) => {
                 self.begin(own).await?;
                 self.available(&own.name).await?;
-                self.conclude("unikai decides now");
+                self.conclude("unikai schedules now");
             }
             None => self.conclude(
-                "KAI has ended; now have unikai begin: kubectl apply -f manifests/ (until then, pods of the scheduler are not admitted)",
+                "KAI has stopped; now start unikai: kubectl apply -f manifests/ (until then, pods of the scheduler are not admitted)",
             ),
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Steps {
         let ended = || self.found.kai.iter().filter(|(_, workload)| workload.before.is_some());
         ensure!(
             kept.is_some() || ended().next().is_some(),
-            "nothing was adopted in namespace {}: there is nothing to give back",
+            "nothing was adopted in namespace {}: there is nothing to restore",
             self.found.namespace
         );
         if !self.found.kai_decides() {
@@ -128,14 +128,14 @@ impl Steps {
         }
         let active = policies::in_force(&self.client).await?;
         for name in &active {
-            self.say(&format!("end admission policy {name}"));
+            self.say(&format!("unbind admission policy {name}"));
         }
         if !self.dry_run {
             policies::end(&self.client, &active).await?;
         }
         for (key, text) in kept.iter().flatten() {
             if webhooks::put_back(&self.client, key, text, self.dry_run).await? {
-                self.say(&format!("put webhook configuration {key} back"));
+                self.say(&format!("restore webhook configuration {key}"));
             }
         }
         // In the opposite order: the webhook server first, and the operator, which reverts changes, last.
@@ -145,7 +145,7 @@ impl Steps {
         if !self.dry_run {
             self.memory.forget().await?;
         }
-        self.conclude("KAI begins again");
+        self.conclude("KAI is started again");
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl Steps {
             }
             ensure!(
                 Instant::now() < until,
-                "{} pods of Deployment {} do not end; run this again when they have",
+                "{} pods of Deployment {} do not terminate; run this again when they have",
                 left.len(),
                 workload.name
             );
@@ -275,7 +275,7 @@ impl Steps {
                 say!("wait until Lease {name} of {holder} is free");
             }
             if now >= until {
-                bail!("Lease {name} is renewed by {holder}, which still runs; end it, and run this again");
+                bail!("Lease {name} is renewed by {holder}, which still runs; stop it, and run this again");
             }
             sleep(EVERY).await;
         }

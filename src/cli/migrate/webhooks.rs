@@ -116,7 +116,11 @@ impl Memory {
     /// # Errors
     /// When a request fails.
     pub async fn read(&self) -> anyhow::Result<Option<BTreeMap<String, String>>> {
-        let map = if_there("reading what is kept", self.api.get(object::MIGRATION)).await?;
+        let map = if_there(
+            "reading the saved webhook configurations",
+            self.api.get(object::MIGRATION),
+        )
+        .await?;
         Ok(map.map(|map| map.data.unwrap_or_default()))
     }
 
@@ -142,7 +146,7 @@ impl Memory {
                 "data": found,
             }))?;
             within(
-                "keeping KAI's webhook configurations",
+                "saving KAI's webhook configurations",
                 self.api.create(&PostParams::default(), &map),
             )
             .await?;
@@ -150,7 +154,7 @@ impl Memory {
             let patch = Patch::Merge(json!({"data": found}));
             let params = PatchParams::default();
             let patched = self.api.patch(object::MIGRATION, &params, &patch);
-            within("keeping KAI's webhook configurations", patched).await?;
+            within("saving KAI's webhook configurations", patched).await?;
         }
         Ok(names)
     }
@@ -162,7 +166,9 @@ impl Memory {
     pub async fn forget(&self) -> anyhow::Result<()> {
         let params = DeleteParams::default();
         let deleted = self.api.delete(object::MIGRATION, &params);
-        if_there("removing what was kept", deleted).await.map(drop)
+        if_there("deleting the saved webhook configurations", deleted)
+            .await
+            .map(drop)
     }
 }
 
@@ -192,14 +198,14 @@ async fn put<K: Kept>(client: &Client, text: &str, dry_run: bool) -> anyhow::Res
         Some(there) => {
             kept.meta_mut().resource_version = there.resource_version();
             within(
-                "putting a webhook configuration back",
+                "restoring a webhook configuration",
                 api.replace(&name, &PostParams::default(), &kept),
             )
             .await?;
         }
         None => {
             within(
-                "putting a webhook configuration back",
+                "restoring a webhook configuration",
                 api.create(&PostParams::default(), &kept),
             )
             .await?;

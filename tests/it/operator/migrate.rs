@@ -339,7 +339,7 @@ async fn migration_to_unikai_and_back_does_not_affect_running_pods() {
     // Without max_wait it may be ended in the midst; then it goes on where it was.
     migrate(&lab, &["adopt", "--timeout", "0"]).await;
     let (ok, told) = migrate(&lab, &["adopt"]).await;
-    assert!(ok && told.contains("KAI has ended; now have unikai begin"), "{told}");
+    assert!(ok && told.contains("KAI has stopped; now start unikai"), "{told}");
     assert_eq!(replicas(&lab).await, expected(|_| 0, true));
     assert_eq!(
         (in_force(&lab).await, registered(&lab).await),
@@ -371,7 +371,7 @@ async fn migration_to_unikai_and_back_does_not_affect_running_pods() {
         "{told}"
     );
     let (ok, told) = migrate(&lab, &["back"]).await;
-    assert!(ok && told.contains("KAI begins again"), "{told}");
+    assert!(ok && told.contains("KAI is started again"), "{told}");
     assert_eq!(replicas(&lab).await, expected(|all| all, false));
     assert_eq!((in_force(&lab).await, registered(&lab).await), (0, hooks));
     // The group of the pod that is gone stays until its garbage is collected.
@@ -403,7 +403,7 @@ async fn migrate_refuses_unexpected_states() {
     lab.create(own).await.unwrap();
     let (ok, told) = migrate(&lab, &["adopt"]).await;
     assert!(
-        !ok && told.contains("would both decide; first end unikai: kubectl scale"),
+        !ok && told.contains("would both run and schedule; stop unikai first: kubectl scale"),
         "{told}"
     );
 
@@ -412,7 +412,7 @@ async fn migrate_refuses_unexpected_states() {
     let scale = |replicas: i32| Patch::Merge(json!({"spec": {"replicas": replicas}}));
     api.patch("unikai", &PatchParams::default(), &scale(0)).await.unwrap();
     let (ok, told) = migrate(&lab, &["adopt"]).await;
-    assert!(ok && told.contains("unikai decides now"), "{told}");
+    assert!(ok && told.contains("unikai schedules now"), "{told}");
     let now = |name: &str, count: i32, noted: bool| (name.to_owned(), Some(count), noted);
     assert_eq!(
         replicas(&lab).await,
@@ -424,7 +424,7 @@ async fn migrate_refuses_unexpected_states() {
     );
     // Again: there is nothing left to do.
     let (ok, told) = migrate(&lab, &["adopt"]).await;
-    assert_eq!((ok, told.as_str()), (true, "unikai decides now\n"));
+    assert_eq!((ok, told.as_str()), (true, "unikai schedules now\n"));
     let (ok, told) = migrate(&lab, &["back"]).await;
     assert!(ok, "{told}");
     assert_eq!(
