@@ -140,7 +140,7 @@ pub struct AdmissionArgs {
     #[arg(long, env = "UNIKAI_BLOCK_NVIDIA_VISIBLE_DEVICES", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub block_nvidia_visible_devices: bool,
 
-    /// Warn of queues whose children have more quota than they, and refuse queues whose parent does not exist
+    /// Warn if the quotas of queues exceed that of their parent, and refuse queues whose parent does not exist
     #[arg(long, env = "UNIKAI_VALIDATE_QUEUE_QUOTAS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub validate_queue_quotas: bool,
 
