@@ -322,7 +322,7 @@ async fn a_new_leader_decides_nothing_on_stale_watches() {
         let mut settings = replica(name);
         // The watch would notice much later than the test ends.
         settings.common.components.watch_timeout = 290;
-        settings.max_wait.watch = Duration::from_secs(290);
+        settings.timeouts.watch = Duration::from_secs(290);
         settings.common.admission.queue_labels = unikai::components::admission::QueueLabels::Off;
         settings
     };
