@@ -14,7 +14,7 @@ use super::{QuantityMap, schema};
     group = "scheduling.run.ai",
     version = "v1alpha2",
     kind = "BindRequest",
-    doc = "The intent to run one pod on one node.",
+    doc = "A bind of one pod to one node that needs several steps.",
     namespaced,
     status = "BindRequestStatus",
     schema = "disabled",

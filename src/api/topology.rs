@@ -14,7 +14,7 @@ use super::schema;
     version = "v1alpha1",
     kind = "Topology",
     plural = "topologies",
-    doc = "How nodes are near to one another.",
+    doc = "Domains of nodes at several levels, by node labels.",
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq"

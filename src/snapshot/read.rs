@@ -109,7 +109,7 @@ pub fn read(file: &Path) -> anyhow::Result<Snapshot> {
 /// # Errors
 /// If it is not complete.
 pub fn verify(file: &Path) -> anyhow::Result<()> {
-    let broken = "the archive is not whole: the operator broke off";
+    let broken = "the archive is incomplete: the operator closed the connection";
     let mut archive = zip::ZipArchive::new(std::fs::File::open(file)?).context(broken)?;
     let mut member = archive.by_name(MEMBER).context(broken)?;
     std::io::copy(&mut member, &mut std::io::sink()).context(broken)?;

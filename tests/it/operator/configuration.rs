@@ -222,7 +222,7 @@ async fn the_format_of_log_lines_and_the_prometheus_server_follow_config() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;
     says(&lab, CONFIG, "Ready", "True", 1).await;
-    let restarts = "components start again";
+    let restarts = "components are restarted";
     let text = json!({"spec": {"global": {"jsonLog": false}}});
     let generation = change::<Config>(&lab, CONFIG, text).await;
     says(&lab, CONFIG, "Deployed", "True", generation).await;
