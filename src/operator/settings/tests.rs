@@ -45,10 +45,10 @@ fn the_defaults_are_those_of_kai() {
 fn a_network_that_falls_silent_is_noticed_within_half_a_minute() {
     let settings = parse(&[]).unwrap();
     let half_a_minute = Duration::from_secs(30);
-    assert!(settings.patience.watch + Duration::from_secs(5) < half_a_minute);
-    assert!(settings.patience.request * 2 < half_a_minute);
+    assert!(settings.timeouts.watch + Duration::from_secs(5) < half_a_minute);
+    assert!(settings.timeouts.request * 2 < half_a_minute);
     let watches = settings.common.components.watch_timeout;
-    assert_eq!(settings.patience.watch, Duration::from_secs(watches.into()));
+    assert_eq!(settings.timeouts.watch, Duration::from_secs(watches.into()));
 }
 
 #[test]
