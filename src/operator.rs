@@ -111,7 +111,6 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
     let Settings {
         common,
         lease,
-        timeouts,
         protect_metrics,
         create_default_queues,
         ..
@@ -119,7 +118,7 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
     let figures = Figures::default();
     let (metrics_namespace, prefix) = watch::channel(common.metrics_namespace.clone());
     let page = metrics::Page::new(figures.clone(), prefix);
-    let clients = client::connect(reach, timeouts, lease.request_timeout())?;
+    let clients = client::connect(reach, settings.timeouts, lease.request_timeout())?;
     let webhooks = listen(common.admission.address)?;
     let heartbeat = Heartbeat::default();
     let ends = Ends::default();
