@@ -106,7 +106,30 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
+    use super::super::intent;
     use super::*;
+    use serde_json::json;
+
+    /// A bind of a pod to a node.
+    fn bind(pod: &str, node: &str) -> OrderedBind {
+        let request = json!({"metadata": {"name": pod}, "spec": {"podName": pod, "selectedNode": node}});
+        let pod = json!({"metadata": {"namespace": "ns", "name": pod, "uid": pod}});
+        let (request, pod) = (serde_json::from_value(request), serde_json::from_value(pod));
+        intent::bind(&request.unwrap(), &pod.unwrap(), "", Some(Vec::new())).unwrap()
+    }
+
+    fn without_device() -> Report {
+        Report {
+            no_device: true,
+            ..refused()
+        }
+    }
+
+    /// The waits of pod and node, in seconds.
+    fn waits(failures: &Failures, pod: &str, node: &str) -> (u64, u64) {
+        let waits = failures.waits(&bind(pod, node));
+        (waits.pod.as_secs(), waits.node.as_secs())
+    }
 
     fn pod(uid: &str) -> PodRef {
         PodRef::new("ns", uid, uid)
@@ -147,7 +170,58 @@ mod tests {
     fn deleted_pods_have_no_backoff() {
         let mut failures = Failures::default();
         failures.note_eviction(&pod("a"), &refused());
+        failures.note(&bind("a", "n"), &refused(), false);
         failures.forget("a");
         assert!(failures.kept.is_empty() && failures.pods.is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_bound_waits_longer_each_time_until_it_is_bound() {
+        let mut failures = Failures::default();
+        let waited: Vec<_> = (0..8)
+            .map(|_| {
+                let wait = waits(&failures, "a", "n");
+                failures.note(&bind("a", "n"), &refused(), false);
+                wait
+            })
+            .collect();
+        assert_eq!(
+            waited,
+            [1, 2, 4, 8, 16, 32, 60, 60].map(|pod| (pod, 10)),
+            "that is not the node's fault"
+        );
+        assert_eq!(waits(&failures, "b", "n"), (1, 10), "others do not share its wait");
+        failures.note(&bind("a", "n"), &Report::new(Ending::Done), false);
+        assert_eq!(waits(&failures, "a", "n"), (1, 10));
+    }
+
+    #[test]
+    fn a_node_without_a_device_to_share_is_left_alone_until_one_is_opened_there() {
+        let mut failures = Failures::default();
+        let waited: Vec<_> = (0..7)
+            .map(|_| {
+                failures.note(&bind("a", "n"), &without_device(), false);
+                waits(&failures, "b", "n").1
+            })
+            .collect();
+        assert_eq!(waited, [20, 40, 80, 160, 300, 300, 300]);
+        failures.note(&bind("b", "n"), &Report::new(Ending::Done), false);
+        assert_eq!(waits(&failures, "b", "n").1, 300, "bound to a GPU that was open");
+        failures.note(&bind("b", "n"), &Report::new(Ending::Done), true);
+        assert_eq!(waits(&failures, "b", "n").1, 10);
+    }
+
+    #[test]
+    fn failures_take_bounded_room() {
+        let mut failures = Failures::default();
+        let half = FAILURES_MAX / 2;
+        (0..half).for_each(|n| failures.note(&bind(&format!("p{n}"), &format!("n{n}")), &without_device(), false));
+        assert_eq!((failures.pods.len(), failures.nodes.len()), (half, half));
+        failures.note(&bind("more", "n"), &refused(), false);
+        assert_eq!((failures.pods.len(), failures.nodes.len()), (1, 0));
+        (1..FAILURES_MAX).for_each(|n| failures.note_eviction(&pod(&n.to_string()), &refused()));
+        assert_eq!(failures.kept.len(), FAILURES_MAX - 1);
+        failures.note_eviction(&pod("more"), &refused());
+        assert_eq!((failures.pods.len(), failures.kept.len()), (0, 1));
     }
 }

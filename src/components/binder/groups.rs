@@ -239,8 +239,6 @@ impl Groups {
                 .collect(),
             None => Vec::new(),
         };
-        groups.sort_unstable();
-        groups.dedup();
         if bound.is_some() || pods::is_finished(pod) {
             self.arrived.remove(&reference.uid);
         } else if let Some(arrived) = self.arrived.get(&reference.uid) {
@@ -357,7 +355,6 @@ impl Groups {
         group.waiters.push(answer);
         group.named.extend([user]);
         group.tolerations = tolerations;
-        group.asked.get_or_insert(now);
         self.agenda.plan(id, now);
     }
 
@@ -401,7 +398,6 @@ impl Groups {
     pub fn given_up(&mut self, id: &GroupId, now: Instant) {
         if let Some(group) = self.groups.get_mut(id) {
             group.busy = false;
-            group.idle = None;
             group.lost = None;
             group.without_effect += 1;
             self.agenda.plan(id, now + AGAIN.wait(group.without_effect));
@@ -613,9 +609,6 @@ impl Group {
 
     /// Whether it has no users and no open binds.
     fn release(&mut self, id: &GroupId, now: Instant) -> (Option<Command>, Option<Instant>) {
-        if self.holders.is_empty() {
-            return (None, None);
-        }
         let since = *self.idle.get_or_insert(now);
         if now < since + IDLE {
             return (None, Some(since + IDLE));

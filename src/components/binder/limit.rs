@@ -73,6 +73,7 @@ mod tests {
     fn the_limit_grows_with_quick_responses_and_halves_on_refusals() {
         let mut limit = Limit::default();
         assert_eq!(allowed(&limit), 32);
+        assert!((limit.allowed() - 32.0).abs() < f64::EPSILON, "{limit:?}");
         for _ in 0..32 * 20 {
             limit.answered(Duration::from_millis(2));
         }

@@ -100,3 +100,6 @@ pub fn of_lost_device(settings: &Settings, pod: &PodRef, group: &str) -> Note {
         text,
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,6 +226,64 @@ mod tests {
         );
     }
 
+    /// The requests and limits of a reservation pod, with these settings for both.
+    fn amounts(requests: serde_json::Value, limits: serde_json::Value) -> [serde_json::Value; 2] {
+        let settings = fractions::Settings {
+            requests: serde_json::from_value(requests).unwrap(),
+            limits: serde_json::from_value(limits).unwrap(),
+            ..fractions::Settings::default()
+        };
+        let pod = pod("n1", "g", Vec::new(), &Users::default(), &settings);
+        let resources = pod.spec.unwrap().containers.remove(0).resources.unwrap();
+        [json!(resources.requests), json!(resources.limits)]
+    }
+
+    #[test]
+    fn a_reservation_pod_requests_one_gpu_and_little_else() {
+        let usual = json!({"nvidia.com/gpu": "1", "cpu": "50m", "memory": "64Mi"});
+        assert_eq!(amounts(json!({}), json!({})), [usual.clone(), usual]);
+    }
+
+    #[test]
+    fn given_requests_are_limits_too_and_given_limits_requests() {
+        let (little, much) = (json!({"cpu": "1"}), json!({"cpu": "2"}));
+        let [one, two] = ["1", "2"].map(|cpu| json!({"nvidia.com/gpu": "1", "cpu": cpu}));
+        assert_eq!(amounts(little.clone(), json!({})), [one.clone(), one.clone()]);
+        assert_eq!(amounts(json!({}), much.clone()), [two.clone(), two.clone()]);
+        assert_eq!(amounts(little, much), [one, two]);
+    }
+
+    #[test]
+    fn settings_cannot_make_it_request_other_gpus() {
+        let [requests, _] = amounts(
+            json!({"cpu": "1", "nvidia.com/gpu": "4", "amd.com/gpu": "1"}),
+            json!({}),
+        );
+        assert_eq!(requests, json!({"nvidia.com/gpu": "1", "cpu": "1"}));
+    }
+
+    #[test]
+    fn it_tolerates_what_it_is_told_to() {
+        let tolerations = |given: Vec<Toleration>| {
+            let pod = pod("n1", "g", given, &Users::default(), &fractions::Settings::default());
+            pod.spec.unwrap().tolerations
+        };
+        assert_eq!(tolerations(Vec::new()), None);
+        let any = Toleration {
+            operator: Some("Exists".to_owned()),
+            ..Toleration::default()
+        };
+        assert_eq!(tolerations(vec![any.clone()]), Some(vec![any]));
+    }
+
+    #[test]
+    fn a_pod_that_is_being_deleted_holds_nothing() {
+        let leaving =
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Running"}});
+        let why = error(&serde_json::from_value(leaving).unwrap());
+        assert_eq!(why.as_deref(), Some("it is being deleted"));
+    }
+
     #[test]
     fn the_reason_why_a_reservation_pod_cannot_start_is_reported() {
         let read = |status: serde_json::Value| error(&serde_json::from_value(json!({"status": status})).unwrap());

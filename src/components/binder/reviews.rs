@@ -143,3 +143,6 @@ fn pod_of(request: &BindRequest) -> Key {
         name: request.spec.pod_name.clone().unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+mod tests;

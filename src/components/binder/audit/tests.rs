@@ -16,7 +16,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let node = json!({"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.memory": "81559"}}});
+        Self::with_memory("81559")
+    }
+
+    /// The memory of each GPU, as the node's label has it.
+    fn with_memory(memory: &str) -> Self {
+        let node = json!({"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.memory": memory}}});
         let stores = Stores::default();
         stores.nodes.insert(serde_json::from_value(node).unwrap());
         Self {
@@ -136,4 +141,90 @@ fn a_violation_ends_with_its_group() {
         world.audit.look(&id, &world.groups, &world.stores, Instant::now());
     }
     assert!(world.breaches().is_empty(), "{:?}", world.breaches());
+}
+
+#[test]
+fn the_whole_of_a_device_is_no_breach() {
+    let mut world = World::new();
+    world.reserve("r1", "g", "GPU-1");
+    world.user("a", json!({"gpu-fraction": "0.5"}), "Running");
+    world.user("b", json!({"gpu-fraction": "0.5"}), "Running");
+    assert!(world.breaches().is_empty(), "{:?}", world.breaches());
+}
+
+#[test]
+fn memory_is_compared_with_that_of_the_gpu_in_mib_or_in_bytes() {
+    let breaches = |memory: &str, asked: [&str; 2]| {
+        let mut world = World::with_memory(memory);
+        world.reserve("r1", "g", "GPU-1");
+        for (name, mib) in ["a", "b"].into_iter().zip(asked) {
+            world.user(name, json!({"gpu-memory": mib}), "Running");
+        }
+        world.breaches().len()
+    };
+    assert_eq!(breaches("16384", ["8192", "8192"]), 0);
+    assert_eq!(breaches("16384", ["8192", "8193"]), 1);
+    assert_eq!(breaches("17179869184", ["8192", "8192"]), 0, "bytes");
+    assert_eq!(breaches("17179869184", ["8192", "8193"]), 1, "bytes");
+    assert_eq!(
+        breaches("1048575", ["524287", "524287"]),
+        0,
+        "the largest number of MiB"
+    );
+    assert_eq!(breaches("1048576", ["1", "1"]), 1, "the smallest number of bytes");
+    assert_eq!(breaches("0", ["8192", "8192"]), 0, "unknown");
+}
+
+#[test]
+fn each_breach_is_reported_once_when_it_has_lasted() {
+    let mut world = World::new();
+    let began = Instant::now();
+    share_a_device(&mut world, "GPU-1", ["g", "h"], began);
+    share_a_device(&mut world, "GPU-2", ["i", "j"], began + LASTS / 2);
+    // They are looked at again, and are as before.
+    look_again(&mut world, ["g", "h"], began + LASTS / 2);
+    assert_eq!(world.audit.next(), Some(began + LASTS));
+    world.audit.report(began + LASTS);
+    assert_eq!(world.audit.broken.len(), 2, "the others have not lasted yet");
+    look_again(&mut world, ["g", "h"], began + LASTS);
+    assert_eq!(
+        world.audit.next(),
+        Some(began + LASTS / 2 + LASTS),
+        "what is reported is not new"
+    );
+    world.audit.report(began + LASTS / 2 + LASTS);
+    assert_eq!(world.audit.broken.len(), 4);
+    assert_eq!(world.audit.next(), None);
+}
+
+/// Two groups get the same device at that time.
+fn share_a_device(world: &mut World, device: &str, groups: [&str; 2], at: Instant) {
+    for group in groups {
+        world.reserve(group, group, device);
+    }
+    world.audit.new.retain(|id, _| !groups.contains(&&*id.group));
+    look_again(world, groups, at);
+}
+
+fn look_again(world: &mut World, groups: [&str; 2], at: Instant) {
+    for group in groups {
+        let id = GroupId {
+            node: "n1".into(),
+            group: group.into(),
+        };
+        world.audit.look(&id, &world.groups, &world.stores, at);
+    }
+}
+
+#[test]
+fn nothing_is_kept_about_devices_that_are_reserved_no_more() {
+    let mut world = World::new();
+    world.reserve("r1", "g", "GPU-1");
+    world.user("a", json!({"gpu-fraction": "0.5"}), "Running");
+    let gone = json!({"metadata": {"namespace": "kai-resource-reservation", "name": "r1", "uid": "r1"}});
+    let gone: Pod = serde_json::from_value(gone).unwrap();
+    for id in world.groups.pod_gone(&gone, Instant::now()) {
+        world.audit.look(&id, &world.groups, &world.stores, Instant::now());
+    }
+    assert!(world.audit.groups.is_empty() && world.audit.devices.is_empty());
 }

@@ -84,6 +84,19 @@ fn a_pod_that_no_webhook_has_seen_gets_its_devices_directly() {
 }
 
 #[test]
+fn devices_go_into_the_first_config_map_only_if_the_container_reads_this_variable_from_there() {
+    let reads = |name: &str, source: Value| {
+        let env = json!([{"name": name, "value": "fixed"}, source]);
+        let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), env);
+        let told = told(&pod, WHOLE / 4, None, Variables::default()).unwrap();
+        told["p-0"].get("NVIDIA_VISIBLE_DEVICES").is_some()
+    };
+    let other = json!({"name": "OTHER", "valueFrom": {"configMapKeyRef": {"name": "p-0", "key": "OTHER"}}});
+    assert!(!reads("NVIDIA_VISIBLE_DEVICES", other));
+    assert!(reads("OTHER", injected()[0].clone()));
+}
+
+#[test]
 fn cdi_has_names_of_its_own_for_devices() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
     let words = Variables {
@@ -149,4 +162,15 @@ fn an_invalid_name_of_config_maps_is_an_error() {
         let why = told(&pod, WHOLE / 4, None, Variables::default()).unwrap_err();
         assert!(why.contains("gives no valid name of a config map"), "{hostile}: {why}");
     }
+}
+
+#[test]
+fn the_longest_name_of_config_maps_is_valid() {
+    let named = |length: usize| {
+        let pod = pod(json!({"runai/shared-gpu-configmap": "p".repeat(length)}), injected());
+        told(&pod, WHOLE / 4, None, Variables::default())
+    };
+    let suffix = "-0-evar".len();
+    assert!(named(253 - suffix).is_ok());
+    assert!(named(254 - suffix).is_err());
 }

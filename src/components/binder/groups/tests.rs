@@ -1,5 +1,7 @@
 //! GPU groups: created for the first bind, kept while there are users or open binds, removed after.
 
+mod course;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -243,11 +245,15 @@ fn users_of_a_lost_device_are_evicted_after_a_second_check() {
 fn a_replica_that_does_not_lead_writes_nothing() {
     let mut world = World::new();
     world.term = None;
-    world.groups.evaluate_all(world.now);
     world.see(&reservation("g", Some("GPU-1")));
     let mut asks = world.ask("a", "h");
     assert!(world.in_the_end().is_empty());
     assert!(asks.try_recv().unwrap().is_err());
+    world.term = Some(1);
+    assert!(world.in_the_end().is_empty(), "nobody has told it that it leads");
+    world.groups.evaluate_all(world.now);
+    assert!(world.at_once().is_empty());
+    assert!(is_removal(&world.after(IDLE)), "what is left over is found");
 }
 
 #[test]

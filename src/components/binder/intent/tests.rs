@@ -85,6 +85,12 @@ fn a_bind_request_has_all_data_of_the_bind() {
 fn portions_have_two_places() {
     let shown = [WHOLE, WHOLE / 2, WHOLE / 3, WHOLE / 8, 0].map(portion);
     assert_eq!(shown, ["1.00", "0.50", "0.33", "0.12", "0.00"]);
+    let tiny = [WHOLE / 200, WHOLE / 200 - 1, WHOLE / 1_000].map(portion);
+    assert_eq!(
+        tiny,
+        ["0.01", "0.004999999", "0.001"],
+        "more where two places would be none"
+    );
 }
 
 #[test]
@@ -93,6 +99,85 @@ fn a_node_with_a_name_too_long_for_a_label_is_no_obstacle() {
     bind.placement.node = "n".repeat(64).into();
     let request = request(&bind, &Settings::default());
     assert!(!request.labels().contains_key(label::SELECTED_NODE));
+    bind.placement.node = "n".repeat(63).into();
+    assert_eq!(labelled(&bind, "")[label::SELECTED_NODE], "n".repeat(63));
+}
+
+/// The labels of the request of a bind; `key`: the label of node pools.
+fn labelled(bind: &OrderedBind, key: &str) -> BTreeMap<String, String> {
+    let mut settings = Settings::default();
+    settings.pools.key = key.to_owned();
+    request(bind, &settings).metadata.labels.unwrap()
+}
+
+#[test]
+fn a_request_has_the_label_of_its_node_pool() {
+    let mut pooled = decided();
+    pooled.pool = "blue".into();
+    assert_eq!(labelled(&pooled, POOL)[POOL], "blue");
+    assert!(!labelled(&pooled, "").contains_key(""), "there are no pools");
+    assert!(!labelled(&decided(), POOL).contains_key(POOL), "the default pool");
+}
+
+#[test]
+fn the_pod_gets_the_label_of_the_pool_unless_it_has_it() {
+    let mut request = ours();
+    let labels = |request: &BindRequest, pod: &Pod| bind(request, pod, POOL, Some(Vec::new())).unwrap().labels;
+    let mut waiting = pod(None, "Pending");
+    assert_eq!(labels(&request, &waiting), BTreeMap::new());
+    request.labels_mut().insert(POOL.to_owned(), "blue".to_owned());
+    let blue = BTreeMap::from([(POOL.to_owned(), "blue".to_owned())]);
+    assert_eq!(labels(&request, &waiting), blue);
+    waiting.metadata.labels = Some(blue);
+    assert_eq!(labels(&request, &waiting), BTreeMap::new());
+}
+
+#[test]
+fn the_predicted_numa_zones_are_written_on_the_pod_of_a_resumed_bind() {
+    let waiting = pod(None, "Pending");
+    let annotations = |request: &BindRequest| bind(request, &waiting, POOL, Some(Vec::new())).unwrap().annotations;
+    let mut request = ours();
+    assert!(!annotations(&request).contains_key(annotation::NUMA_PLACEMENT_PREDICTED));
+    let mut spec = serde_json::to_value(&request.spec).unwrap();
+    spec["predictedNUMAZones"] = json!([{"zone": "node-0", "amount": {"cpu": "4"}}]);
+    request.spec = serde_json::from_value(spec).unwrap();
+    assert!(!request.spec.predicted_numa_zones.is_empty());
+    let zones = serde_json::to_string(&request.spec.predicted_numa_zones).unwrap();
+    assert_eq!(annotations(&request)[annotation::NUMA_PLACEMENT_PREDICTED], zones);
+}
+
+#[test]
+fn a_request_with_devices_for_claims_is_dropped_since_others_may_have_them_by_now() {
+    let waiting = pod(None, "Pending");
+    for (field, value) in [
+        ("resourceClaimAllocations", json!([{"name": "gpu"}])),
+        ("extendedResourceClaimAllocation", json!({})),
+    ] {
+        let mut request = ours();
+        let mut spec = serde_json::to_value(&request.spec).unwrap();
+        spec[field] = value;
+        request.spec = serde_json::from_value(spec).unwrap();
+        assert_eq!(action_for(&request, Some(&waiting)), BindRequestAction::Drop, "{field}");
+    }
+}
+
+#[test]
+fn a_request_that_is_being_deleted_is_left_alone() {
+    let mut leaving = ours();
+    leaving.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    let waiting = pod(None, "Pending");
+    assert_eq!(action_for(&leaving, Some(&waiting)), BindRequestAction::Leave);
+}
+
+#[test]
+fn requests_are_the_same_if_they_bind_the_same_pod_to_the_same_place() {
+    assert!(same(&ours(), &ours()));
+    let mut other = decided();
+    other.placement.node = "n2".into();
+    assert!(!same(&ours(), &request(&other, &Settings::default())), "another node");
+    let mut other = ours();
+    other.metadata.owner_references.as_mut().unwrap()[0].uid = "uid-b".to_owned();
+    assert!(!same(&ours(), &other), "another pod of the name");
 }
 
 #[test]
