@@ -770,5 +770,5 @@ async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finish
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "devcluster"))]
 mod tests;

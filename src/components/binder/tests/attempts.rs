@@ -1,0 +1,256 @@
+//! Bindings and evictions of one request: repeated until the end is certain.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::components::bus::Evict;
+use crate::engine::policy::{ActionKind, DisruptionBudgets};
+
+fn evict(pod: &Pod) -> Evict {
+    Evict {
+        pod: crate::components::pods::pod_ref(pod),
+        group: bind(pod, "n1").placement.group,
+        pool: "".into(),
+        action: ActionKind::Reclaim,
+        overrules_budgets: false,
+        message: String::new(),
+        details: Default::default(),
+    }
+}
+
+fn evictions() -> Match {
+    Match {
+        subresource: Some("eviction".to_owned()),
+        ..Match::verb_on("create", "pods")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_bind_is_one_request_with_the_annotations() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    let report = lab.attempt().bind(&bind(&pod, "n1")).await;
+    assert_eq!(
+        (report.ending, report.answers.len(), report.refusals),
+        (Ending::Done, 1, 0)
+    );
+    assert_eq!(lab.writes(), ["create pods/binding 201"]);
+    let bound = lab.seen("a").await.unwrap();
+    assert_eq!(bound.metadata.annotations.unwrap()["received-resource-type"], "Regular");
+    assert_eq!(bound.spec.unwrap().node_name.as_deref(), Some("n1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_labels_are_written_before_the_binding_and_without_them_there_is_none() {
+    let lab = Lab::new().await;
+    let mut labelled = bind(&lab.pod("a").await, "n1");
+    labelled.labels = [("pool".to_owned(), "blue".to_owned())].into();
+    assert_eq!(lab.attempt().bind(&labelled).await.ending, Ending::Done);
+    assert_eq!(lab.writes(), ["patch pods 200", "create pods/binding 201"]);
+    assert_eq!(lab.seen("a").await.unwrap().metadata.labels.unwrap()["pool"], "blue");
+
+    let mut labelled = bind(&lab.pod("b").await, "n1");
+    labelled.labels = [("pool".to_owned(), "blue".to_owned())].into();
+    lab.fault(Match::verb_on("patch", "pods"), refuse(403), Times::Always);
+    assert!(failed(&lab.attempt().bind(&labelled).await));
+    assert_eq!(lab.node_of("b").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_gone_or_was_made_anew_is_not_bound() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    lab.delete_pod("a").await;
+    assert_eq!(lab.attempt().bind(&bind(&pod, "n1")).await.ending, Ending::Overtaken);
+    lab.pod("a").await;
+    assert_eq!(lab.attempt().bind(&bind(&pod, "n1")).await.ending, Ending::Overtaken);
+    assert_eq!(lab.node_of("a").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_api_server_is_asked_again_after_the_time_that_it_asks_for() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    let busy = Effect::Refuse {
+        code: 429,
+        retry_after: Some(7),
+    };
+    lab.fault(Match::bindings(), busy, Times::Next(2));
+    let began = Instant::now();
+    let report = lab.attempt().bind(&bind(&pod, "n1")).await;
+    assert_eq!((report.ending, report.refusals), (Ending::Done, 2));
+    assert_eq!(report.pause, Some(Duration::from_secs(7)));
+    assert!(began.elapsed() >= Duration::from_secs(14), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_stays_busy_is_asked_five_times_with_growing_pauses() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    let rule = lab.fault(Match::bindings(), refuse(503), Times::Always);
+    let began = Instant::now();
+    let report = lab.attempt().bind(&bind(&pod, "n1")).await;
+    assert!(failed(&report) && report.tried, "{report:?}");
+    assert_eq!((report.refusals, report.cause), (5, "busy"));
+    assert_eq!(lab.server.faults().struck(rule), 5);
+    assert!(
+        began.elapsed() >= Duration::from_millis(50 + 100 + 200 + 400),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_lost_answer_the_pod_is_read_before_it_is_bound_again() {
+    let lab = Lab::new().await;
+    let rule = lab.fault(Match::bindings(), Effect::FailAfter { code: 500 }, Times::Next(1));
+    let report = lab.attempt().bind(&bind(&lab.pod("a").await, "n1")).await;
+    assert_eq!((report.ending, report.refusals), (Ending::Done, 1));
+    assert_eq!(lab.server.faults().struck(rule), 1);
+    assert_eq!(lab.writes().len(), 1, "it was bound: {:?}", lab.writes());
+
+    let began = Instant::now();
+    lab.fault(Match::bindings(), refuse(500), Times::Next(1));
+    let report = lab.attempt().bind(&bind(&lab.pod("b").await, "n1")).await;
+    assert_eq!(report.ending, Ending::Done, "it was not bound");
+    assert!(began.elapsed() >= Duration::from_millis(50));
+    assert_eq!(lab.node_of("b").await.as_deref(), Some("n1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_an_answer_is_given_up_after_ten_seconds() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    lab.fault(Match::bindings(), Effect::Hang, Times::Always);
+    let began = Instant::now();
+    let report = lab.attempt().bind(&bind(&pod, "n1")).await;
+    assert_eq!(report.ending, Ending::Failed("no answer after 10 s".to_owned()));
+    assert!(began.elapsed() >= Duration::from_secs(50), "five times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_ends_as_the_pod_shows() {
+    let lab = Lab::new().await;
+    for (name, other) in [("here", "n1"), ("elsewhere", "n2")] {
+        let pod = lab.pod(name).await;
+        lab.bind_to(name, other).await;
+        let expected = if other == "n1" { Ending::Done } else { Ending::Overtaken };
+        assert_eq!(lab.attempt().bind(&bind(&pod, "n1")).await.ending, expected, "{name}");
+    }
+    let rule = lab.fault(Match::bindings(), refuse(409), Times::Always);
+    let report = lab.attempt().bind(&bind(&lab.pod("unbound").await, "n1")).await;
+    assert!(failed(&report), "{report:?}");
+    assert_eq!(
+        (report.cause, lab.server.faults().struck(rule)),
+        ("conflict", 1),
+        "not repeated"
+    );
+}
+
+#[test]
+fn metrics_count_jobs_by_these_words() {
+    let words = [Ending::Done, Ending::Overtaken, Ending::Failed(String::new())].map(|ending| ending.word());
+    assert_eq!(words, ["done", "overtaken", "failed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_not_asked_for_again() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    let rule = lab.fault(Match::bindings(), refuse(403), Times::Always);
+    let report = lab.attempt().bind(&bind(&pod, "n1")).await;
+    assert!(failed(&report) && report.cause == "refused", "{report:?}");
+    assert_eq!((report.refusals, lab.server.faults().struck(rule)), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_lead_any_more_repeats_nothing() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    let rule = lab.fault(Match::bindings(), refuse(503), Times::Always);
+    lab.lose();
+    assert!(failed(&lab.attempt().bind(&bind(&pod, "n1")).await));
+    assert_eq!(lab.server.faults().struck(rule), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_evicted_by_the_api_that_respects_budgets_unless_they_are_overruled_or_ignored() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    assert_eq!(lab.attempt().evict(&evict(&pod)).await.ending, Ending::Done);
+    assert_eq!(lab.writes(), ["create pods/eviction 201"]);
+
+    let mut overruling = evict(&lab.pod("b").await);
+    overruling.overrules_budgets = true;
+    assert_eq!(lab.attempt().evict(&overruling).await.ending, Ending::Done);
+    assert_eq!(lab.writes()[1..], ["delete pods 200"]);
+
+    let ignoring = Lab::with(Settings {
+        disruption_budgets: DisruptionBudgets::Ignore,
+        ..Settings::default()
+    })
+    .await;
+    let pod = ignoring.pod("a").await;
+    assert_eq!(ignoring.attempt().evict(&evict(&pod)).await.ending, Ending::Done);
+    assert_eq!(ignoring.writes(), ["delete pods 200"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_ends_as_the_pod_shows() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    let rule = lab.fault(evictions(), refuse(500), Times::Always);
+    let report = lab.attempt().evict(&evict(&pod)).await;
+    assert!(failed(&report), "{report:?}");
+    assert_eq!(
+        lab.server.faults().struck(rule),
+        2,
+        "twice, since others may be evicted"
+    );
+    lab.server.faults().clear();
+
+    lab.delete_pod("a").await;
+    assert_eq!(
+        lab.attempt().evict(&evict(&pod)).await.ending,
+        Ending::Overtaken,
+        "gone"
+    );
+    let again = lab.pod("a").await;
+    assert_eq!(
+        lab.attempt().evict(&evict(&pod)).await.ending,
+        Ending::Overtaken,
+        "made anew"
+    );
+    lab.bind_to("a", "n1").await;
+    lab.fault(evictions(), Effect::FailAfter { code: 500 }, Times::Next(1));
+    assert_eq!(
+        lab.attempt().evict(&evict(&again)).await.ending,
+        Ending::Overtaken,
+        "it is leaving"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_a_budget_forbids_says_so() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    lab.patch(&json!(pod), json!({"metadata": {"labels": {"app": "a"}}}))
+        .await;
+    lab.bind_to("a", "n1").await;
+    lab.create(json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"namespace": "team", "name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
+        "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1, "observedGeneration": 1},
+    }))
+    .await;
+    lab.set_status(
+        &json!(pod),
+        json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}),
+    )
+    .await;
+    let report = lab.attempt().evict(&evict(&pod)).await;
+    assert!(failed(&report), "{report:?}");
+    assert_eq!(report.cause, "budget");
+}

@@ -1,0 +1,262 @@
+//! Resource claims: allocated and reserved before the Binding, and released if that fails.
+
+use super::*;
+use crate::api::bind_request::{ExtendedResourceClaimAllocation, ResourceClaimAllocation};
+use crate::components::binder::claims::Claims;
+use crate::components::bus::Step;
+use crate::engine::decision::ClaimGrant;
+
+/// The allocation of a device.
+fn device(name: &str) -> Value {
+    json!({"devices": {"results": [{"request": "card", "driver": "gpu.example.com", "pool": "n1", "device": name}]}})
+}
+
+fn claim(name: &str) -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"namespace": "team", "name": name},
+        "spec": {"devices": {"requests": [{"name": "card", "exactly": {"deviceClassName": "gpu"}}]}},
+    })
+}
+
+/// A bind of a pod that gets `card-1` for its claim `data`.
+fn claiming(pod: &Pod) -> OrderedBind {
+    let mut bind = bind(pod, "n1");
+    bind.steps = vec![Step::Claims];
+    bind.placement.claims = vec![ClaimGrant {
+        reference: Some("card".into()),
+        claim: "team/data".into(),
+        allocation: Default::default(),
+    }];
+    bind.given.named = vec![ResourceClaimAllocation {
+        name: Some("card".to_owned()),
+        allocation: Some(read(device("card-1"))),
+    }];
+    bind
+}
+
+/// A bind of a pod that gets `card-1` for an extended resource.
+fn extended(pod: &Pod) -> OrderedBind {
+    let mut bind = bind(pod, "n1");
+    bind.steps = vec![Step::Claims];
+    bind.given.extended = Some(read::<ExtendedResourceClaimAllocation>(json!({
+        "allocation": device("card-1"),
+        "deviceRequests": [{"name": "card", "exactly": {"deviceClassName": "gpu", "count": 1, "allocationMode": "ExactCount"}}],
+        "containerMappings": [{"containerName": "main", "resourceName": "example.com/card", "requestName": "card"}],
+    })));
+    bind
+}
+
+/// The device of a claim, and the pods for which it is reserved.
+fn held(claim: &Value) -> (Value, Vec<String>) {
+    let device = &claim["status"]["allocation"]["devices"]["results"][0]["device"];
+    let reserved = claim["status"]["reservedFor"].as_array().cloned().unwrap_or_default();
+    let names = reserved
+        .iter()
+        .filter_map(|one| one["name"].as_str().map(str::to_owned));
+    (device.clone(), names.collect())
+}
+
+fn statuses() -> Match {
+    Match {
+        subresource: Some("status".to_owned()),
+        ..Match::verb_on("patch", "resourceclaims")
+    }
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_gets_its_device_and_is_reserved_for_the_pod_and_protected() {
+    let lab = Lab::new().await;
+    lab.create(claim("data")).await;
+    let ordered = claiming(&lab.pod("a").await);
+    let claims = Claims::of(&lab.context, &ordered);
+    claims.reserve().await.unwrap();
+    let seen = lab.see(&claim("data")).await;
+    assert_eq!(held(&seen), (json!("card-1"), names(&["a"])));
+    assert_eq!(
+        seen["metadata"]["finalizers"],
+        json!(["resource.kubernetes.io/delete-protection"])
+    );
+    let writes = lab.writes().len();
+    claims.reserve().await.unwrap();
+    assert_eq!(lab.writes().len(), writes, "it is reserved already");
+
+    claims.release().await;
+    let seen = lab.see(&claim("data")).await;
+    assert_eq!(held(&seen), (Value::Null, names(&[])));
+    assert_eq!(seen["status"]["reservedFor"], Value::Null, "not an empty list");
+    let writes = lab.writes().len();
+    claims.release().await;
+    assert_eq!(lab.writes().len(), writes, "it is released already");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_claim_has_already_is_not_added_again() {
+    let lab = Lab::new().await;
+    let mut protected = claim("data");
+    protected["metadata"]["finalizers"] = json!(["resource.kubernetes.io/delete-protection"]);
+    lab.create(protected).await;
+    let pod = lab.pod("a").await;
+    let reserved = json!([{"resource": "pods", "name": "a", "uid": pod.metadata.uid}]);
+    lab.set_status(&claim("data"), json!({"reservedFor": reserved})).await;
+    let ordered = claiming(&pod);
+    Claims::of(&lab.context, &ordered).reserve().await.unwrap();
+    assert_eq!(lab.writes(), ["patch resourceclaims/status 200"]);
+    assert_eq!(held(&lab.see(&claim("data")).await), (json!("card-1"), names(&["a"])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_can_be_shared_and_is_kept_for_the_other() {
+    let lab = Lab::new().await;
+    lab.create(claim("data")).await;
+    let (a, b) = (claiming(&lab.pod("a").await), claiming(&lab.pod("b").await));
+    Claims::of(&lab.context, &a).reserve().await.unwrap();
+    Claims::of(&lab.context, &b).reserve().await.unwrap();
+    let seen = lab.see(&claim("data")).await;
+    assert_eq!(held(&seen), (json!("card-1"), names(&["a", "b"])));
+    assert_eq!(seen["metadata"]["finalizers"].as_array().unwrap().len(), 1);
+    Claims::of(&lab.context, &a).release().await;
+    assert_eq!(held(&lab.see(&claim("data")).await), (json!("card-1"), names(&["b"])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_has_other_devices_by_now_or_is_leaving_is_not_taken() {
+    let lab = Lab::new().await;
+    lab.create(claim("data")).await;
+    lab.set_status(&claim("data"), json!({"allocation": device("card-2")}))
+        .await;
+    let ordered = claiming(&lab.pod("a").await);
+    let why = Claims::of(&lab.context, &ordered).reserve().await.unwrap_err();
+    assert_eq!(why, "claim data has been given other devices meanwhile");
+    assert_eq!(held(&lab.see(&claim("data")).await), (json!("card-2"), names(&[])));
+
+    lab.set_status(&claim("data"), json!({"allocation": null})).await;
+    lab.patch(
+        &claim("data"),
+        json!({"metadata": {"finalizers": ["example.com/hold"]}}),
+    )
+    .await;
+    lab.api(&claim("data"))
+        .delete("data", &Default::default())
+        .await
+        .unwrap();
+    let why = Claims::of(&lab.context, &ordered).reserve().await.unwrap_err();
+    assert_eq!(why, "claim data is being deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_without_a_device_is_an_error() {
+    let lab = Lab::new().await;
+    let mut ordered = claiming(&lab.pod("a").await);
+    ordered.given.named[0].allocation = None;
+    let why = Claims::of(&lab.context, &ordered).reserve().await.unwrap_err();
+    assert_eq!(why, "claim data is given nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_met_by_reading_again_and_a_refusal_is_final() {
+    let lab = Lab::new().await;
+    lab.create(claim("data")).await;
+    let ordered = claiming(&lab.pod("a").await);
+    let claims = Claims::of(&lab.context, &ordered);
+    let rule = lab.fault(statuses(), refuse(409), Times::Next(2));
+    claims.reserve().await.unwrap();
+    assert_eq!(lab.server.faults().struck(rule), 2);
+    lab.server.faults().clear();
+    let rule = lab.fault(statuses(), refuse(409), Times::Always);
+    let began = tokio::time::Instant::now();
+    claims.release().await;
+    assert_eq!(lab.server.faults().struck(rule), 6, "it is given up in the end");
+    let pauses = std::time::Duration::from_millis(10 + 20 + 40 + 80 + 160 + 320);
+    assert!(began.elapsed() >= pauses, "{:?}", began.elapsed());
+    lab.server.faults().clear();
+    claims.release().await;
+    lab.fault(statuses(), refuse(409), Times::Always);
+    let why = claims.reserve().await.unwrap_err();
+    assert!(why.starts_with("claim data: "), "{why}");
+    lab.server.faults().clear();
+    let rule = lab.fault(statuses(), refuse(403), Times::Always);
+    let why = claims.reserve().await.unwrap_err();
+    assert!(why.starts_with("claim data: "), "{why}");
+    assert_eq!(lab.server.faults().struck(rule), 1);
+    lab.server.faults().clear();
+    let rule = lab.fault(statuses(), refuse(503), Times::Always);
+    lab.lose();
+    assert!(claims.reserve().await.is_err());
+    assert_eq!(
+        lab.server.faults().struck(rule),
+        1,
+        "not repeated by one that does not lead"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_that_fails_gives_its_claims_back_and_one_that_succeeds_keeps_them() {
+    let lab = Lab::new().await;
+    lab.create(claim("data")).await;
+    let rule = lab.fault(Match::bindings(), refuse(403), Times::Next(1));
+    let ordered = claiming(&lab.pod("a").await);
+    assert!(failed(&lab.attempt().bind(&ordered).await));
+    assert_eq!(lab.server.faults().struck(rule), 1);
+    assert_eq!(held(&lab.see(&claim("data")).await), (Value::Null, names(&[])));
+    let looks = lab.fault(
+        Match::verb_on("get", "pods"),
+        Effect::Delay(Default::default()),
+        Times::Always,
+    );
+    assert_eq!(lab.attempt().bind(&ordered).await.ending, Ending::Done);
+    assert_eq!(lab.server.faults().struck(looks), 0, "there is no doubt");
+    assert_eq!(held(&lab.see(&claim("data")).await), (json!("card-1"), names(&["a"])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_whose_claim_cannot_be_had_is_not_tried() {
+    let lab = Lab::new().await;
+    let ordered = claiming(&lab.pod("a").await);
+    let report = lab.attempt().bind(&ordered).await;
+    assert!(failed(&report), "there is no such claim: {report:?}");
+    assert_eq!(report.cause, "claims");
+    assert_eq!(lab.node_of("a").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extended_resource_gets_a_claim_of_its_own_which_the_pod_names() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    let ordered = extended(&pod);
+    let claims = Claims::of(&lab.context, &ordered);
+    claims.reserve().await.unwrap();
+    let told = &json!(lab.seen("a").await)["status"]["extendedResourceClaimStatus"];
+    assert_eq!(told["requestMappings"][0]["containerName"], "main");
+    let made = claim(told["resourceClaimName"].as_str().expect("it is named"));
+    let seen = lab.see(&made).await;
+    assert_eq!(held(&seen), (json!("card-1"), names(&["a"])));
+    assert_eq!(seen["metadata"]["ownerReferences"][0]["uid"], json!(pod.metadata.uid));
+    assert_eq!(
+        seen["metadata"]["annotations"],
+        json!({"resource.kubernetes.io/extended-resource-claim": "true"})
+    );
+    let writes = |what: &str| lab.writes().iter().filter(|write| write.starts_with(what)).count();
+    claims.reserve().await.unwrap();
+    assert_eq!(writes("create resourceclaims"), 1, "it is found again");
+
+    let before = lab.writes().len();
+    claims.release().await;
+    assert_eq!(
+        lab.writes()[before..],
+        [
+            "patch pods/status 200",
+            "patch resourceclaims/status 200",
+            "patch resourceclaims 200",
+            "delete resourceclaims 200"
+        ],
+        "its device is free before it goes"
+    );
+    assert_eq!(lab.see(&made).await, Value::Null, "it goes with the failure");
+    let told = &json!(lab.seen("a").await)["status"]["extendedResourceClaimStatus"];
+    assert_eq!(told, &Value::Null);
+    claims.release().await;
+}

@@ -1,0 +1,68 @@
+//! Failures are kept of pods that exist.
+
+use serde_json::json;
+
+use super::super::*;
+use crate::components::bus;
+use crate::components::tests::idle_context;
+use crate::engine::policy::ActionKind;
+
+fn binder() -> Binder {
+    let (keeper, _) = mpsc::channel(1);
+    Binder::new(idle_context(), Arc::default(), bus::channels(1).0, keeper)
+}
+
+/// The pod of the bind that `decided` returns.
+fn pod() -> Pod {
+    let metadata = json!({"namespace": "team", "name": "a", "uid": "uid-a"});
+    serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": []}})).unwrap()
+}
+
+#[tokio::test]
+async fn failures_are_kept_of_pods_that_exist_only() {
+    let mut binder = binder();
+    let (bind, failed) = (
+        intent::tests::decided(),
+        Report::new(Ending::Failed("refused".to_owned())),
+    );
+    let wait = |binder: &Binder| binder.failures.waits(&bind).pod;
+    let first = wait(&binder);
+    binder.note(&bind, &failed, false);
+    assert_eq!(wait(&binder), first, "it has gone while it was being bound");
+
+    binder.stores.pods.insert(pod());
+    binder.note(&bind, &failed, false);
+    assert!(wait(&binder) > first);
+    binder.changed(Change::Deleted(Object::Pod(Arc::new(pod()))));
+    assert_eq!(wait(&binder), first, "it has gone since");
+
+    let mut another = pod();
+    another.metadata.uid = Some("uid-b".to_owned());
+    binder.stores.pods.insert(another);
+    binder.note(&bind, &failed, false);
+    assert_eq!(wait(&binder), first, "another pod has its name");
+}
+
+#[tokio::test]
+async fn refused_evictions_are_kept_of_pods_that_exist_only() {
+    let mut binder = binder();
+    let OrderedBind { placement, .. } = intent::tests::decided();
+    let evict = Evict {
+        pod: placement.pod.clone(),
+        group: placement.group.clone(),
+        pool: "".into(),
+        action: ActionKind::Reclaim,
+        overrules_budgets: false,
+        message: String::new(),
+        details: BTreeMap::new(),
+    };
+    let refused = || {
+        let report = Report::new(Ending::Failed("a budget allows none".to_owned()));
+        Ok((Job::Evict(evict.clone()), report))
+    };
+    let first = binder.failures.wait_to_evict(&evict.pod);
+    binder.ended(refused()).unwrap();
+    assert_eq!(binder.failures.wait_to_evict(&evict.pod), first, "the pod has gone");
+    binder.stores.pods.insert(pod());
+    binder.ended(refused()).unwrap();
+    assert!(binder.failures.wait_to_evict(&evict.pod) > first);

@@ -1,0 +1,507 @@
+//! The binder as a whole: orders in, writes and outcomes out.
+
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::ListParams;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::*;
+use crate::api::BindRequest;
+use crate::components::Error;
+use crate::components::bus::{
+    BindOrder, Change, Evict, Inboxes, Kind, Object, Outcome, Step, ToBinder, ToEvents, ToScheduler, channels,
+};
+use crate::components::fractions::users::Share;
+use crate::components::pods;
+use crate::engine::input::{GpuKind, WHOLE};
+use crate::engine::policy::ActionKind;
+
+/// A binder that runs, and what it tells.
+struct Case {
+    lab: Lab,
+    inboxes: Inboxes,
+    to_binder: tokio::sync::mpsc::Sender<ToBinder>,
+    run: JoinHandle<Result<(), Error>>,
+}
+
+/// Longer than requests take, shorter than any wait of the binder.
+const MOMENT: Duration = Duration::from_millis(10);
+
+impl Case {
+    /// A binder whose watches have caught up.
+    async fn new() -> Self {
+        let case = Self::starting().await;
+        case.caught_up(1).await;
+        case
+    }
+
+    async fn starting() -> Self {
+        let lab = Lab::new().await;
+        let crds: Api<CustomResourceDefinition> = Api::all(lab.admin.clone());
+        for crd in crate::api::crds::all() {
+            crds.create(&PostParams::default(), &crd).await.unwrap();
+        }
+        let requests: Api<BindRequest> = Api::namespaced(lab.admin.clone(), "team");
+        while requests.list(&ListParams::default()).await.is_err() {
+            sleep(MOMENT).await;
+        }
+        lab.stores
+            .nodes
+            .insert(read::<Node>(json!({"metadata": {"name": "n1"}})));
+        let (bus, mut inboxes) = channels(1);
+        let to_binder = bus.binder.clone();
+        let (_, unused) = tokio::sync::mpsc::channel(1);
+        let inbox = std::mem::replace(&mut inboxes.binder, unused);
+        let run = tokio::spawn(super::super::run(
+            lab.context.clone(),
+            inbox,
+            Arc::clone(&lab.stores),
+            bus,
+        ));
+        Self {
+            lab,
+            inboxes,
+            to_binder,
+            run,
+        }
+    }
+
+    async fn tell(&self, message: ToBinder) {
+        self.to_binder.send(message).await.expect("the binder runs");
+    }
+
+    /// Every kind is listed and has caught up in the term.
+    async fn caught_up(&self, term: u64) {
+        for kind in Kind::ALL {
+            self.tell(ToBinder::Change(Change::Synced(*kind))).await;
+            self.tell(ToBinder::Current(*kind, term)).await;
+        }
+    }
+
+    async fn order(&self, binds: Vec<OrderedBind>, evictions: Vec<Evict>) {
+        self.order_of(1, binds, evictions).await;
+    }
+
+    async fn order_of(&self, term: u64, binds: Vec<OrderedBind>, evictions: Vec<Evict>) {
+        self.tell(ToBinder::Order(BindOrder { binds, evictions, term })).await;
+    }
+
+    /// The watch shows all pods and bind requests as they are.
+    async fn watch(&self) {
+        let all: Api<Pod> = Api::all(self.lab.admin.clone());
+        let listed = all.list(&ListParams::default()).await.unwrap();
+        for pod in listed {
+            let (pod, _) = self.lab.stores.pods.insert(pod);
+            self.tell(ToBinder::Change(Change::Applied(Object::Pod(pod)))).await;
+        }
+        let all: Api<BindRequest> = Api::all(self.lab.admin.clone());
+        for request in all.list(&ListParams::default()).await.unwrap() {
+            let (request, _) = self.lab.stores.bind_requests.insert(request);
+            self.tell(ToBinder::Change(Change::Applied(Object::BindRequest(request))))
+                .await;
+        }
+        sleep(MOMENT).await;
+    }
+
+    /// The outcomes of the time, as text: what and of whom, and after how many seconds it may be tried again.
+    async fn outcomes(&mut self, time: Duration) -> Vec<String> {
+        sleep(time).await;
+        let now = crate::clock::now();
+        let after = |at: jiff::Timestamp| at.duration_since(now).as_secs_f64().round();
+        let mut outcomes = Vec::new();
+        while let Ok(message) = self.inboxes.schedulers[0].try_recv() {
+            let ToScheduler::Outcome(outcome) = message else {
+                continue;
+            };
+            outcomes.push(match outcome {
+                Outcome::NotBound { pod, retry_at } => format!("{} not bound, {} s", pod.name, after(retry_at)),
+                Outcome::NoDevice { node, retry_at } => format!("{node} without device, {} s", after(retry_at)),
+                Outcome::NotEvicted { pod, retry_at } => {
+                    format!("{} not evicted, {:?} s", pod.name, retry_at.map(after))
+                }
+            });
+        }
+        outcomes
+    }
+
+    /// The reasons of the events of the time.
+    async fn events(&mut self) -> Vec<&'static str> {
+        sleep(MOMENT).await;
+        let mut reasons = Vec::new();
+        while let Ok(ToEvents::Ours(note)) = self.inboxes.events.try_recv() {
+            reasons.push(note.reason);
+        }
+        reasons
+    }
+
+    async fn bind_of(&self, pod: &str) -> OrderedBind {
+        bind(&self.lab.pod(pod).await, "n1")
+    }
+
+    /// A bind of half of a GPU of the group `g`.
+    async fn sharing(&self, name: &str) -> OrderedBind {
+        let containers = json!([{"name": "main", "image": "i"}]);
+        let annotations = json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": name});
+        let pod: Pod = read(
+            self.lab
+                .create(json!({
+                    "apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"namespace": "team", "name": name, "annotations": annotations},
+                    "spec": {"schedulerName": "kai-scheduler", "containers": containers},
+                }))
+                .await,
+        );
+        let mut bind = bind(&pod, "n1");
+        bind.steps = vec![Step::GpuShare];
+        bind.share = Share::of_pod(&pod);
+        bind.placement.received = GpuKind::Fraction;
+        (bind.placement.gpu_count, bind.placement.gpu_portion) = (1, WHOLE / 2);
+        bind.placement.gpu_groups = vec!["g".into()];
+        bind
+    }
+
+    /// The reservation pods.
+    async fn reservations(&self) -> Vec<Pod> {
+        let api: Api<Pod> = Api::namespaced(self.lab.admin.clone(), "kai-resource-reservation");
+        api.list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// The reservation pod reports its device.
+    async fn report_device(&self) {
+        for pod in self.reservations().await {
+            let mut pod = json!(pod);
+            (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
+            self.lab
+                .patch(
+                    &pod,
+                    json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-1"}}}),
+                )
+                .await;
+        }
+    }
+
+    async fn requests(&self) -> Vec<BindRequest> {
+        let api: Api<BindRequest> = Api::all(self.lab.admin.clone());
+        api.list(&ListParams::default()).await.unwrap().items
+    }
+
+    async fn is_bound(&self, pod: &str) -> bool {
+        self.lab.node_of(pod).await.is_some()
+    }
+
+    fn struck(&self, rule: RuleId) -> u32 {
+        self.lab.server.faults().struck(rule)
+    }
+}
+
+fn evict(pod: &Pod) -> Evict {
+    Evict {
+        pod: pods::pod_ref(pod),
+        group: bind(pod, "n1").placement.group,
+        pool: "".into(),
+        action: ActionKind::Reclaim,
+        overrules_budgets: false,
+        message: String::new(),
+        details: Default::default(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_evicted_and_then_bound_and_events_tell_of_it() {
+    let mut case = Case::new().await;
+    let victim = case.lab.pod("victim").await;
+    let binds = vec![case.bind_of("a").await, case.bind_of("b").await];
+    case.order(binds, vec![evict(&victim)]).await;
+    assert_eq!(case.outcomes(MOMENT).await, [""; 0]);
+    assert!(case.is_bound("a").await && case.is_bound("b").await);
+    let writes = case.lab.writes();
+    assert_eq!(
+        writes,
+        [
+            "create pods/eviction 201",
+            "create pods/binding 201",
+            "create pods/binding 201"
+        ]
+    );
+    assert_eq!(case.events().await, ["Evict", "Scheduled", "Scheduled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_begun_for_as_long_as_the_api_server_asks_and_then_it_goes_on() {
+    let case = Case::new().await;
+    let busy = Effect::Refuse {
+        code: 429,
+        retry_after: Some(8),
+    };
+    case.lab.fault(Match::bindings(), busy, Times::Next(1));
+    let first = case.bind_of("first").await;
+    case.order(vec![first], Vec::new()).await;
+    sleep(Duration::from_secs(9)).await;
+    assert!(case.is_bound("first").await, "it was repeated");
+    let second = case.bind_of("second").await;
+    case.order(vec![second], Vec::new()).await;
+    sleep(Duration::from_secs(5)).await;
+    assert!(
+        !case.is_bound("second").await,
+        "the pause counts from the end of the first"
+    );
+    sleep(Duration::from_secs(3)).await;
+    assert!(case.is_bound("second").await);
+    let third = case.bind_of("third").await;
+    case.order(vec![third], Vec::new()).await;
+    sleep(MOMENT).await;
+    assert!(case.is_bound("third").await, "the pause is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_that_fails_is_reported_with_a_growing_wait_until_it_succeeds() {
+    let mut case = Case::new().await;
+    let ordered = case.bind_of("a").await;
+    case.watch().await;
+    let rule = case.lab.fault(Match::bindings(), refuse(403), Times::Always);
+    for wait in ["1", "2", "4"] {
+        case.order(vec![ordered.clone()], Vec::new()).await;
+        assert_eq!(case.outcomes(MOMENT).await, [format!("a not bound, {wait} s")]);
+    }
+    assert_eq!(case.events().await, ["FailedBinding"; 3]);
+    case.lab.server.faults().remove(rule);
+    case.order(vec![ordered], Vec::new()).await;
+    assert!(case.outcomes(MOMENT).await.is_empty());
+    assert!(case.is_bound("a").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_fails_is_reported_with_a_growing_wait() {
+    let mut case = Case::new().await;
+    let victim = case.lab.pod("a").await;
+    case.watch().await;
+    let evictions = Match {
+        subresource: Some("eviction".to_owned()),
+        ..Match::verb_on("create", "pods")
+    };
+    case.lab.fault(evictions, refuse(403), Times::Always);
+    for wait in ["5", "10", "20"] {
+        case.order(Vec::new(), vec![evict(&victim)]).await;
+        assert_eq!(
+            case.outcomes(MOMENT).await,
+            [format!("a not evicted, Some({wait}.0) s")]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_for_a_pod_that_is_gone_is_forgotten() {
+    let mut case = Case::new().await;
+    let ordered = case.bind_of("a").await;
+    case.watch().await;
+    case.lab.fault(Match::bindings(), refuse(403), Times::Always);
+    case.order(vec![ordered.clone()], Vec::new()).await;
+    case.outcomes(MOMENT).await;
+    let pod = Arc::new(case.lab.seen("a").await.unwrap());
+    case.tell(ToBinder::Change(Change::Deleted(Object::Pod(pod)))).await;
+    case.order(vec![ordered], Vec::new()).await;
+    assert_eq!(case.outcomes(MOMENT).await, ["a not bound, 1 s"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_decided_in_a_term_that_is_over_is_not_carried_out() {
+    let mut case = Case::new().await;
+    let victim = case.lab.pod("victim").await;
+    let binds = vec![case.bind_of("a").await, case.sharing("b").await];
+    case.order_of(7, binds, vec![evict(&victim)]).await;
+    let mut outcomes = case.outcomes(MOMENT).await;
+    outcomes.sort();
+    assert_eq!(
+        outcomes,
+        ["a not bound, 1 s", "b not bound, 1 s", "victim not evicted, None s"]
+    );
+    assert_eq!(case.lab.writes(), [""; 0]);
+    assert!(case.events().await.is_empty(), "nothing was tried");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bindings_that_hang_hold_up_no_others_for_long() {
+    let case = Case::new().await;
+    let rule = case.lab.fault(Match::bindings(), Effect::Hang, Times::Next(32));
+    let mut binds = Vec::new();
+    for number in 0..40 {
+        binds.push(case.bind_of(&format!("p{number}")).await);
+    }
+    case.order(binds, Vec::new()).await;
+    sleep(MOMENT).await;
+    assert_eq!(case.struck(rule), 32, "the limit at first");
+    sleep(Duration::from_secs(5)).await;
+    let mut bound = 0;
+    for number in 0..40 {
+        bound += usize::from(case.is_bound(&format!("p{number}")).await);
+    }
+    assert_eq!(bound, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_gpu_is_reserved_used_and_given_back() {
+    let mut case = Case::new().await;
+    let binds = vec![case.sharing("a").await, case.sharing("b").await];
+    case.watch().await;
+    case.order(binds, Vec::new()).await;
+    sleep(MOMENT).await;
+    assert_eq!((case.reservations().await.len(), case.requests().await.len()), (1, 2));
+    case.report_device().await;
+    case.watch().await;
+    sleep(Duration::from_secs(1)).await;
+    assert!(case.is_bound("a").await && case.is_bound("b").await);
+    assert_eq!(
+        case.requests().await.len(),
+        2,
+        "the watch does not show the pods bound yet"
+    );
+    let mut events = case.events().await;
+    events.sort_unstable();
+    assert_eq!(events, ["Scheduled", "Scheduled"]);
+    sleep(Duration::from_secs(20)).await;
+    case.watch().await;
+    sleep(Duration::from_secs(20)).await;
+    assert!(case.requests().await.is_empty());
+    assert_eq!(case.reservations().await.len(), 1, "it is used");
+    for name in ["a", "b"] {
+        let pod = Arc::new(case.lab.seen(name).await.unwrap());
+        case.lab.delete_pod(name).await;
+        case.tell(ToBinder::Change(Change::Deleted(Object::Pod(pod)))).await;
+    }
+    sleep(Duration::from_secs(2)).await;
+    assert!(case.reservations().await.is_empty(), "nobody uses it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_cannot_be_made_closes_the_node_for_others_for_a_while() {
+    let mut case = Case::new().await;
+    case.lab.fault(
+        Match {
+            namespace: Some("kai-resource-reservation".to_owned()),
+            ..Match::verb_on("create", "pods")
+        },
+        refuse(403),
+        Times::Always,
+    );
+    let ordered = case.sharing("a").await;
+    case.watch().await;
+    for (node, pod) in [("10", "1"), ("20", "2")] {
+        case.order(vec![ordered.clone()], Vec::new()).await;
+        let outcomes = case.outcomes(MOMENT).await;
+        assert_eq!(
+            outcomes,
+            [format!("n1 without device, {node} s"), format!("a not bound, {pod} s")]
+        );
+        assert!(case.requests().await.is_empty(), "it is undone");
+    }
+    assert_eq!(case.events().await, ["BindingError"; 2]);
+    let conditions = case.lab.seen("a").await.unwrap().status.unwrap().conditions.unwrap();
+    assert!(
+        conditions
+            .iter()
+            .any(|condition| condition.type_ == "PodBound" && condition.status == "False")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_binds_of_a_pod_in_steps_the_second_is_refused() {
+    let mut case = Case::new().await;
+    let ordered = case.sharing("a").await;
+    case.watch().await;
+    case.order(vec![ordered.clone()], Vec::new()).await;
+    sleep(MOMENT).await;
+    case.order(vec![ordered], Vec::new()).await;
+    assert_eq!(case.outcomes(MOMENT).await, ["a not bound, 1 s"]);
+    assert_eq!(case.requests().await.len(), 1);
+    case.report_device().await;
+    case.watch().await;
+    sleep(Duration::from_secs(1)).await;
+    assert!(case.is_bound("a").await, "the first goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_exist_are_carried_out_once_all_is_known_in_the_term() {
+    let case = Case::starting().await;
+    let ordered = case.sharing("a").await;
+    let request = intent::request(&ordered, &Settings::default());
+    let api: Api<BindRequest> = Api::namespaced(case.lab.admin.clone(), "team");
+    api.create(&PostParams::default(), &request).await.unwrap();
+    case.watch().await;
+    sleep(Duration::from_secs(30)).await;
+    assert!(case.reservations().await.is_empty(), "the watches have not caught up");
+    case.caught_up(1).await;
+    sleep(MOMENT).await;
+    assert_eq!(case.reservations().await.len(), 1);
+    case.report_device().await;
+    case.watch().await;
+    sleep(Duration::from_secs(1)).await;
+    assert!(case.is_bound("a").await);
+    case.watch().await;
+    sleep(Duration::from_secs(20)).await;
+    assert!(case.requests().await.is_empty(), "it is done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_others_are_tried_as_often_as_they_say_and_marked() {
+    let case = Case::new().await;
+    let ordered = case.sharing("a").await;
+    let mut request = intent::request(&ordered, &Settings::default());
+    (request.metadata.labels, request.spec.backoff_limit) = (None, Some(2));
+    let api: Api<BindRequest> = Api::namespaced(case.lab.admin.clone(), "team");
+    api.create(&PostParams::default(), &request).await.unwrap();
+    let refused = Match {
+        namespace: Some("kai-resource-reservation".to_owned()),
+        ..Match::verb_on("create", "pods")
+    };
+    case.lab.fault(refused, refuse(403), Times::Next(1));
+    case.watch().await;
+    let status = case.requests().await[0].status.clone().unwrap();
+    assert_eq!(
+        (status.phase.as_deref(), status.failed_attempts),
+        (Some("Failed"), Some(1))
+    );
+    case.watch().await;
+    assert!(case.reservations().await.is_empty(), "not at once");
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(case.reservations().await.len(), 1, "the second attempt");
+    case.report_device().await;
+    case.watch().await;
+    sleep(Duration::from_secs(1)).await;
+    case.watch().await;
+    sleep(Duration::from_secs(20)).await;
+    assert!(case.is_bound("a").await);
+    let status = case.requests().await[0].status.clone().unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Succeeded"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_shutdown_what_was_begun_is_finished_and_binds_that_wait_are_left_to_the_next() {
+    let case = Case::new().await;
+    let waits = case.sharing("waits").await;
+    case.watch().await;
+    case.order(vec![waits], Vec::new()).await;
+    sleep(MOMENT).await;
+    case.lab
+        .fault(Match::bindings(), Effect::Delay(Duration::from_secs(1)), Times::Always);
+    let slow = case.bind_of("slow").await;
+    case.order(vec![slow], Vec::new()).await;
+    sleep(MOMENT).await;
+    case.lab.context.shutdown.cancel();
+    let began = Instant::now();
+    timeout(Duration::from_secs(5), case.run)
+        .await
+        .expect("it ends")
+        .unwrap()
+        .unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(900));
+    let bound: Option<String> = case.lab.node_of("slow").await;
+    assert_eq!(bound.as_deref(), Some("n1"));
+    let api: Api<BindRequest> = Api::all(case.lab.admin.clone());
+    assert_eq!(
+        api.list(&ListParams::default()).await.unwrap().items.len(),
+        1,
+        "for the next leader"
+    );
+}

@@ -1,0 +1,516 @@
+//! Binds of several steps: each step does what is missing, and a bind that fails is undone.
+
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::api::{BindRequest, PodGroup};
+use crate::components::binder::groups::GroupId;
+use crate::components::binder::multi_step::{GroupRequest, MultiStepBind};
+use crate::components::bus::Step;
+use crate::components::fractions::users::Share;
+use crate::engine::decision::Promise;
+use crate::engine::input::{GpuKind, WHOLE};
+
+/// How the keeper of groups answers.
+type Keeper = fn(&GroupId) -> Result<String, String>;
+
+/// A bind of half of a GPU for the pod `a`, and what the keeper was asked.
+struct Case {
+    lab: Lab,
+    bind: OrderedBind,
+    keeper: Keeper,
+    resumes: Option<BindRequest>,
+}
+
+fn gpu(id: &GroupId) -> Result<String, String> {
+    Ok(format!("GPU-{}", id.group))
+}
+
+impl Case {
+    async fn new() -> Self {
+        Self::with(Settings::default()).await
+    }
+
+    async fn with(settings: Settings) -> Self {
+        let lab = Lab::with(settings).await;
+        let crds: Api<CustomResourceDefinition> = Api::all(lab.admin.clone());
+        for crd in crate::api::crds::all() {
+            crds.create(&PostParams::default(), &crd).await.unwrap();
+        }
+        let requests: Api<BindRequest> = Api::namespaced(lab.admin.clone(), "team");
+        while requests.list(&Default::default()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let containers = json!([{"name": "main", "image": "i"}]);
+        let annotations = json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "maps"});
+        let pod: Pod = read(
+            lab.create(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"namespace": "team", "name": "a", "annotations": annotations},
+                "spec": {"schedulerName": "kai-scheduler", "containers": containers},
+            }))
+            .await,
+        );
+        lab.stores.pods.insert(pod.clone());
+        let mut bind = bind(&pod, "n1");
+        bind.steps = vec![Step::GpuShare];
+        bind.share = Share::of_pod(&pod);
+        bind.placement.received = GpuKind::Fraction;
+        (bind.placement.gpu_count, bind.placement.gpu_portion) = (1, WHOLE / 2);
+        bind.placement.gpu_groups = vec!["g".into()];
+        Self {
+            lab,
+            bind,
+            keeper: gpu,
+            resumes: None,
+        }
+    }
+
+    async fn run(&self) -> (Report, Option<BindRequest>) {
+        let (keeper, mut asked) = mpsc::channel::<GroupRequest>(8);
+        let bind = MultiStepBind {
+            caller: self.lab.caller(),
+            stores: Arc::clone(&self.lab.stores),
+            keeper,
+            bind: self.bind.clone(),
+            resumes: self.resumes.clone().map(Arc::new),
+            steps: StepLog::default(),
+        };
+        let answer = async {
+            while let Some(ask) = asked.recv().await {
+                assert_eq!((&*ask.user.name, &ask.user.share), ("a", &self.bind.share));
+                let _ = ask.answer.send((self.keeper)(&ask.id));
+            }
+        };
+        tokio::select! {
+            ended = bind.run() => ended,
+            () = answer => unreachable!("the bind has the sender"),
+        }
+    }
+
+    /// Why the bind fails.
+    async fn fails(&self) -> (String, Report) {
+        let (report, _) = self.run().await;
+        match &report.ending {
+            Ending::Failed(why) => (why.clone(), report),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn request(&self) -> Option<BindRequest> {
+        let api: Api<BindRequest> = Api::namespaced(self.lab.admin.clone(), "team");
+        api.get_opt("a").await.unwrap()
+    }
+
+    async fn make_request(&self, change: impl FnOnce(&mut BindRequest)) -> BindRequest {
+        let mut request = intent::request(&self.bind, &Settings::default());
+        change(&mut request);
+        let api: Api<BindRequest> = Api::namespaced(self.lab.admin.clone(), "team");
+        api.create(&PostParams::default(), &request).await.unwrap()
+    }
+
+    /// The content of the config maps that are there, by name.
+    async fn maps(&self) -> Vec<(String, Value)> {
+        let mut found = Vec::new();
+        for name in ["maps-0", "maps-0-evar"] {
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team", "name": name}});
+            let seen = self.lab.see(&map).await;
+            if !seen.is_null() {
+                found.push((name.to_owned(), seen["data"].clone()));
+            }
+        }
+        found
+    }
+
+    async fn label(&self) -> Option<String> {
+        let labels = self.lab.seen("a").await?.metadata.labels?;
+        labels.get("runai-gpu-group").cloned()
+    }
+
+    /// Nothing but the request is left of a bind that failed.
+    async fn is_undone(&self) {
+        assert_eq!(self.maps().await, []);
+        assert_eq!(self.label().await, None);
+        assert_eq!(self.lab.node_of("a").await, None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_shares_a_gpu_is_bound_in_steps() {
+    let case = Case::new().await;
+    let (report, request) = case.run().await;
+    assert_eq!(report.ending, Ending::Done);
+    assert_eq!(
+        request.and_then(|request| request.metadata.uid),
+        case.request().await.unwrap().metadata.uid
+    );
+    let maps = case.maps().await;
+    assert_eq!(maps.len(), 2);
+    assert_eq!(maps[1].1, json!({"NVIDIA_VISIBLE_DEVICES": "GPU-g"}));
+    assert_eq!(case.label().await.as_deref(), Some("g"));
+    assert_eq!(case.lab.node_of("a").await.as_deref(), Some("n1"));
+    let writes = case.lab.writes();
+    assert_eq!(
+        writes,
+        [
+            "create bindrequests 201",
+            "create configmaps 201",
+            "create configmaps 201",
+            "patch pods 200",
+            "create pods/binding 201"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_that_was_interrupted_is_finished() {
+    let mut case = Case::new().await;
+    case.resumes = Some(case.make_request(|_| {}).await);
+    // The first process had written all but the Binding.
+    let rule = case.lab.fault(Match::bindings(), Effect::Hang, Times::Always);
+    case.lab.context.shutdown.cancel();
+    let _ = tokio::time::timeout(Duration::from_secs(1), case.run()).await;
+    assert_eq!(case.maps().await.len(), 2);
+    case.lab.server.faults().remove(rule);
+    let (report, _) = case.run().await;
+    assert_eq!(report.ending, Ending::Done);
+    assert_eq!(case.lab.node_of("a").await.as_deref(), Some("n1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_bind_needs_its_request() {
+    let mut case = Case::new().await;
+    let made = case.make_request(|_| {}).await;
+    let mut former = made.clone();
+    former.metadata.uid = Some("former".to_owned());
+    case.resumes = Some(former);
+    assert_eq!(
+        case.run().await.0.ending,
+        Ending::Overtaken,
+        "another request of the name"
+    );
+    case.resumes = Some(made);
+    let request = json!({
+        "apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest", "metadata": {"namespace": "team", "name": "a"},
+    });
+    case.lab.api(&request).delete("a", &Default::default()).await.unwrap();
+    assert_eq!(case.run().await.0.ending, Ending::Overtaken, "it is gone");
+    case.is_undone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_own_request_for_the_same_bind_is_used_and_any_other_is_replaced() {
+    let case = Case::new().await;
+    let made = case.make_request(|_| {}).await;
+    assert_eq!(case.run().await.0.ending, Ending::Done);
+    assert_eq!(case.request().await.unwrap().metadata.uid, made.metadata.uid);
+
+    for change in [
+        (|request: &mut BindRequest| request.spec.selected_node = Some("n2".to_owned())) as fn(&mut BindRequest),
+        |request| request.metadata.labels = None,
+    ] {
+        let case = Case::new().await;
+        let made = case.make_request(change).await;
+        assert_eq!(case.run().await.0.ending, Ending::Done);
+        assert_ne!(case.request().await.unwrap().metadata.uid, made.metadata.uid);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_written_fails_the_bind() {
+    let case = Case::new().await;
+    let rule = case
+        .lab
+        .fault(Match::verb_on("create", "bindrequests"), refuse(403), Times::Always);
+    let (why, report) = case.fails().await;
+    assert!(why.starts_with("the bind request cannot be written: "), "{why}");
+    assert_eq!(
+        (report.cause, report.no_device, case.lab.server.faults().struck(rule)),
+        ("objects", false, 1)
+    );
+    case.lab.server.faults().clear();
+    let rule = case
+        .lab
+        .fault(Match::verb_on("create", "bindrequests"), refuse(409), Times::Always);
+    case.fails().await;
+    assert_eq!(case.lab.server.faults().struck(rule), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_asks_for_something_else_by_now_is_not_bound() {
+    let case = Case::new().await;
+    let mut pod = json!(case.lab.seen("a").await);
+    pod["metadata"]["annotations"]["gpu-fraction"] = json!("0.9");
+    case.lab.stores.pods.insert(read::<Pod>(pod));
+    let (why, report) = case.fails().await;
+    assert_eq!(why, "what the pod asks of GPUs has changed since it was given a place");
+    assert_eq!(report.cause, "objects");
+    case.is_undone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_gone_has_ended_or_was_made_anew_needs_no_bind() {
+    let change: [fn(&mut Value); 2] = [
+        |pod| pod["metadata"]["uid"] = json!("another"),
+        |pod| pod["status"] = json!({"phase": "Failed"}),
+    ];
+    for change in change {
+        let case = Case::new().await;
+        let mut pod = json!(case.lab.seen("a").await);
+        change(&mut pod);
+        case.lab.stores.pods.insert(read::<Pod>(pod));
+        assert_eq!(case.run().await.0.ending, Ending::Overtaken);
+        case.is_undone().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_device_the_bind_fails_and_says_that_it_is_for_that() {
+    let mut case = Case::new().await;
+    case.keeper = |_| Err("no room".to_owned());
+    let (why, report) = case.fails().await;
+    assert_eq!(why, "failed to reserve GPUs for pod team/a in gpu group g: no room");
+    assert!(report.no_device);
+    assert_eq!(report.cause, "device");
+    case.is_undone().await;
+    case.bind.placement.gpu_groups = Vec::new();
+    let (why, _) = case.fails().await;
+    assert!(
+        why.starts_with("no SelectedGPUGroups for fractional pod team/a"),
+        "{why}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_that_fails_at_the_end_is_undone_unless_the_process_ends() {
+    for ends in [false, true] {
+        let case = Case::new().await;
+        case.lab.fault(Match::bindings(), refuse(403), Times::Always);
+        if ends {
+            case.lab.context.shutdown.cancel();
+        }
+        let (_, report) = case.fails().await;
+        assert_eq!(
+            (report.cause, report.no_device),
+            ("refused", false),
+            "the Binding has a cause of its own"
+        );
+        if ends {
+            assert_eq!(case.maps().await.len(), 2, "the next process goes on");
+            assert_eq!(case.label().await.as_deref(), Some("g"));
+        } else {
+            case.is_undone().await;
+        }
+        assert!(case.request().await.is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_that_the_pod_had_before_stay() {
+    let case = Case::new().await;
+    case.lab
+        .patch(
+            &json!(case.lab.seen("a").await),
+            json!({"metadata": {"labels": {"runai-gpu-group": "g"}}}),
+        )
+        .await;
+    case.lab.stores.pods.insert(case.lab.seen("a").await.unwrap());
+    case.lab.fault(Match::bindings(), refuse(403), Times::Always);
+    case.fails().await;
+    assert_eq!(case.label().await.as_deref(), Some("g"));
+    assert!(!case.lab.writes().iter().any(|write| write.starts_with("patch pods ")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_config_map_of_somebody_else_is_left_as_it_is() {
+    let case = Case::new().await;
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team", "name": "maps-0"}, "data": {"a": "b"}});
+    case.lab.create(theirs).await;
+    let (why, _) = case.fails().await;
+    assert!(
+        why.starts_with("config map maps-0 is there already and was not made for this pod"),
+        "{why}"
+    );
+    assert_eq!(case.maps().await, [("maps-0".to_owned(), json!({"a": "b"}))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_are_met_by_trying_again() {
+    let case = Case::new().await;
+    case.lab
+        .fault(Match::verb_on("create", "configmaps"), refuse(409), Times::Next(2));
+    case.lab
+        .fault(Match::verb_on("patch", "pods"), refuse(409), Times::Next(3));
+    assert_eq!(case.run().await.0.ending, Ending::Done);
+
+    let case = Case::new().await;
+    let rule = case
+        .lab
+        .fault(Match::verb_on("patch", "pods"), refuse(409), Times::Always);
+    let (why, report) = case.fails().await;
+    assert!(
+        why.starts_with("the pod cannot be labelled with its GPU group"),
+        "{why}"
+    );
+    assert_eq!(report.cause, "objects");
+    assert_eq!(
+        case.lab.server.faults().struck(rule),
+        5,
+        "and taking the label back is tried, too"
+    );
+    let case = Case::new().await;
+    case.lab
+        .fault(Match::verb_on("patch", "pods"), refuse(403), Times::Always);
+    let (why, _) = case.fails().await;
+    assert!(
+        why.starts_with("the pod cannot be labelled with its GPU group"),
+        "{why}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_full_trail_the_bind_waits_for_the_pod_group() {
+    let mut settings = Settings::default();
+    settings.sharing.always_bind_requests = true;
+    let mut case = Case::with(settings).await;
+    case.bind
+        .annotations
+        .insert("pod-group-name".to_owned(), "pg".to_owned());
+    let (why, report) = case.fails().await;
+    assert_eq!(why, "its pod group pg is not there yet");
+    assert_eq!(report.cause, "pod_group");
+    case.is_undone().await;
+    let made = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(case.lab.node_of("a").await, None);
+        let group = json!({"metadata": {"namespace": "team", "name": "pg"}, "spec": {}});
+        case.lab.stores.pod_groups.insert(read::<PodGroup>(group));
+    };
+    let ((report, _), ()) = tokio::join!(case.run(), made);
+    assert_eq!(report.ending, Ending::Done);
+}
+
+/// A pod whose claim waits for a volume, and which shares no GPU.
+async fn with_volume() -> Case {
+    let mut case = Case::new().await;
+    case.bind.steps = vec![Step::Volumes];
+    case.bind.share = Share::default();
+    case.bind.placement.received = GpuKind::Regular;
+    case.bind.placement.gpu_groups = Vec::new();
+    case.bind.placement.volumes = vec![Promise {
+        claim: "team/data".into(),
+        volume: None,
+    }];
+    case.lab.create(claim()).await;
+    case.watch_claim().await;
+    case.lab
+        .stores
+        .nodes
+        .insert(read::<Node>(json!({"metadata": {"name": "n1"}})));
+    case
+}
+
+fn claim() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"namespace": "team", "name": "data"},
+        "spec": {"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    })
+}
+
+impl Case {
+    async fn watch_claim(&self) {
+        let claim = self.lab.see(&claim()).await;
+        self.lab.stores.persistent_volume_claims.insert(read(claim));
+    }
+
+    /// A provisioner makes the volume.
+    async fn provision(&self) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let volume = json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"},
+            "spec": {"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+                "csi": {"driver": "csi.example", "volumeHandle": "v"}},
+        });
+        self.lab.create(volume).await;
+        let completed = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": "v"}});
+        self.lab.patch(&claim(), completed).await;
+        self.watch_claim().await;
+    }
+
+    async fn selected(&self) -> Value {
+        self.lab.see(&claim()).await["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_for_a_volume_alone_gets_nothing_of_a_shared_gpu() {
+    let case = with_volume().await;
+    let ((report, _), ()) = tokio::join!(case.run(), case.provision());
+    assert_eq!(report.ending, Ending::Done);
+    assert_eq!(case.selected().await, "n1");
+    assert_eq!((case.maps().await, case.label().await), (Vec::new(), None));
+    assert_eq!(case.lab.node_of("a").await.as_deref(), Some("n1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_was_asked_for_is_not_any_more_when_the_bind_fails() {
+    let case = with_volume().await;
+    let (why, report) = case.fails().await;
+    assert_eq!(
+        why,
+        "the pod's volumes cannot be bound: timed out waiting for PVC \"data\" to be bound"
+    );
+    assert_eq!(report.cause, "volumes");
+    assert_eq!(case.selected().await, Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotations_for_a_part_of_a_gpu_have_a_limit() {
+    let mut case = Case::new().await;
+    let mut of_length = async |length: usize| {
+        let mut pod = json!(case.lab.seen("a").await);
+        pod["metadata"]["annotations"]["gpu-fraction"] = json!("0.5");
+        let before = Share::of_pod(&read::<Pod>(pod.clone())).len();
+        pod["metadata"]["annotations"]["gpu-fraction"] = json!("0".repeat(length - before + "0.5".len()));
+        let pod: Pod = read(pod);
+        case.bind.share = Share::of_pod(&pod);
+        assert_eq!(case.bind.share.len(), length);
+        case.lab.stores.pods.insert(pod);
+        case.run().await.0.ending
+    };
+    let limit = crate::api::limits::GPU_SHARE_BYTES;
+    let why = "the pod's annotations for a part of a GPU are too long".to_owned();
+    assert_ne!(of_length(limit).await, Ending::Failed(why.clone()));
+    assert_eq!(of_length(limit + 1).await, Ending::Failed(why));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_config_map_that_cannot_be_written_fails_the_bind() {
+    let configs = |verb: &str| Match::verb_on(verb, "configmaps");
+    let case = Case::new().await;
+    let rule = case.lab.fault(configs("create"), refuse(403), Times::Always);
+    let (why, _) = case.fails().await;
+    assert!(why.starts_with("config map maps-0-evar cannot be written: "), "{why}");
+    assert_eq!(case.lab.server.faults().struck(rule), 1);
+
+    let case = Case::new().await;
+    case.lab.fault(configs("create"), refuse(409), Times::Always);
+    let rule = case.lab.fault(configs("patch"), refuse(404), Times::Always);
+    let (why, _) = case.fails().await;
+    assert!(why.starts_with("config map maps-0-evar cannot be written: "), "{why}");
+    assert_eq!(
+        case.lab.server.faults().struck(rule),
+        4,
+        "something holds the name, and is not there"
+    );
+
+    let case = Case::new().await;
+    case.lab.fault(configs("create"), refuse(409), Times::Always);
+    let rule = case.lab.fault(configs("patch"), refuse(500), Times::Always);
+    let (why, _) = case.fails().await;
+    assert!(why.starts_with("config map maps-0-evar cannot be written: "), "{why}");
+    assert_eq!(case.lab.server.faults().struck(rule), 5);
+}

@@ -1,0 +1,411 @@
+//! Volumes of a bind: asked for, waited for, and given back if the bind fails.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use tokio::time::{Instant, timeout};
+
+use super::*;
+use crate::components::binder::requests::RequestError;
+use crate::components::binder::volumes::{Volumes, Written, promised};
+use crate::components::retry::Failure;
+use crate::engine::decision::Promise;
+
+const NODE: &str = "volume.kubernetes.io/selected-node";
+const BY_US: &str = "pv.kubernetes.io/bound-by-controller";
+
+fn claim(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"namespace": "team", "name": name},
+        "spec": {"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    })
+}
+
+fn volume(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+        "spec": {"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "csi": {"driver": "csi.example", "volumeHandle": name}},
+    })
+}
+
+/// A pod with the claim `data`, and its bind to `n1` with the volume `v`, or one that is to be provisioned.
+struct Case {
+    lab: Lab,
+    bind: OrderedBind,
+}
+
+impl Case {
+    async fn new(promised: Option<&str>) -> Self {
+        let lab = Lab::new().await;
+        lab.create(claim("data")).await;
+        lab.create(volume("v")).await;
+        lab.stores
+            .nodes
+            .insert(read::<Node>(json!({"metadata": {"name": "n1"}})));
+        let pod = lab.pod("a").await;
+        lab.stores.pods.insert(pod.clone());
+        let mut bind = bind(&pod, "n1");
+        bind.placement.volumes = vec![Promise {
+            claim: "team/data".into(),
+            volume: promised.map(Into::into),
+        }];
+        let case = Self { lab, bind };
+        case.watch().await;
+        case
+    }
+
+    /// The watch shows claim and volume as they are.
+    async fn watch(&self) {
+        let stores = &self.lab.stores;
+        let claim = self.lab.see(&claim("data")).await;
+        stores
+            .persistent_volume_claims
+            .insert(read::<PersistentVolumeClaim>(claim));
+        stores
+            .persistent_volumes
+            .insert(read::<PersistentVolume>(self.lab.see(&volume("v")).await));
+    }
+
+    /// The volume is bound to the claim, and the watch shows it.
+    async fn bound(&self) {
+        self.lab
+            .patch(&claim("data"), json!({"spec": {"volumeName": "v"}}))
+            .await;
+        let completed = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}});
+        self.lab.patch(&claim("data"), completed).await;
+        self.lab.set_status(&claim("data"), json!({"phase": "Bound"})).await;
+        self.watch().await;
+    }
+
+    /// What is written within a moment, while nothing happens.
+    async fn wrote(&self) -> Written {
+        let mut written = Written::default();
+        let caller = self.lab.caller();
+        let waits = timeout(Duration::from_millis(10), self.volumes(&caller).provide(&mut written)).await;
+        assert!(waits.is_err(), "it waits for the volume: {waits:?}");
+        written
+    }
+
+    /// The result of the wait for the volume.
+    async fn provide(&self) -> Result<(), RequestError> {
+        self.volumes(&self.lab.caller()).provide(&mut Written::default()).await
+    }
+
+    /// The same; meanwhile something happens.
+    async fn provide_while(&self, happens: impl Future<Output = ()>) -> Result<(), RequestError> {
+        let happens = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            happens.await;
+        };
+        tokio::join!(self.provide(), happens).0
+    }
+
+    fn volumes<'a>(&'a self, caller: &'a Caller) -> Volumes<'a> {
+        Volumes {
+            caller,
+            stores: &self.lab.stores,
+            bind: &self.bind,
+        }
+    }
+
+    async fn undo(&self, written: &Written) {
+        self.volumes(&self.lab.caller()).undo(written).await;
+    }
+
+    /// The claim that a volume refers to.
+    async fn referred(&self) -> Value {
+        self.lab.see(&volume("v")).await["spec"]["claimRef"].clone()
+    }
+
+    /// The node that the claim's volume is to be made for.
+    async fn selected(&self) -> Value {
+        self.lab.see(&claim("data")).await["metadata"]["annotations"][NODE].clone()
+    }
+
+    /// The promises as an interrupted bind shows them.
+    fn promised(&self) -> Option<Vec<Promise>> {
+        let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+        let pod =
+            json!({"metadata": {"namespace": "team", "name": "a"}, "spec": {"containers": [], "volumes": volumes}});
+        promised(&self.lab.stores, &read(pod), "n1")
+    }
+}
+
+fn why(result: Result<(), RequestError>) -> String {
+    result.expect_err("it fails").why
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promised_volume_is_claimed_and_given_back() {
+    let case = Case::new(Some("v")).await;
+    let written = case.wrote().await;
+    let reference = case.referred().await;
+    assert_eq!(
+        (&reference["namespace"], &reference["name"]),
+        (&json!("team"), &json!("data"))
+    );
+    assert_eq!(
+        case.lab.see(&volume("v")).await["metadata"]["annotations"],
+        json!({BY_US: "yes"})
+    );
+    case.watch().await;
+    assert_eq!(
+        case.promised(),
+        Some(case.bind.placement.volumes.clone()),
+        "for another process"
+    );
+    let writes = case.lab.writes().len();
+    case.wrote().await;
+    assert_eq!(case.lab.writes().len(), writes, "it is claimed already");
+
+    case.undo(&written).await;
+    assert_eq!(case.referred().await, Value::Null);
+    assert_eq!(
+        case.lab.see(&volume("v")).await["metadata"]["annotations"][BY_US],
+        Value::Null
+    );
+    case.watch().await;
+    assert_eq!(case.promised(), None);
+    let writes = case.lab.writes().len();
+    case.undo(&written).await;
+    assert_eq!(case.lab.writes().len(), writes, "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_its_maker_meant_for_the_claim_keeps_that() {
+    let case = Case::new(Some("v")).await;
+    let meant = json!({"namespace": "team", "name": "data"});
+    case.lab.patch(&volume("v"), json!({"spec": {"claimRef": meant}})).await;
+    let written = case.wrote().await;
+    assert_eq!(
+        case.lab.see(&volume("v")).await["metadata"]["annotations"][BY_US],
+        Value::Null
+    );
+    assert!(case.referred().await["uid"].is_string());
+    case.undo(&written).await;
+    let reference = case.referred().await;
+    assert_eq!((&reference["name"], &reference["uid"]), (&json!("data"), &Value::Null));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_another_claim_is_not_taken() {
+    for other in [
+        json!({"namespace": "team", "name": "other"}),
+        json!({"namespace": "other", "name": "data"}),
+        json!({"namespace": "team", "name": "data", "uid": "of a former one"}),
+    ] {
+        let case = Case::new(Some("v")).await;
+        case.lab.patch(&volume("v"), json!({"spec": {"claimRef": other}})).await;
+        assert_eq!(
+            why(case.provide().await),
+            "persistentvolume \"v\" has another claim by now"
+        );
+    }
+    let case = Case::new(Some("gone")).await;
+    assert_eq!(why(case.provide().await), "persistentvolume \"gone\" not found");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_about_a_volume_or_a_claim_is_met_by_reading_again() {
+    let case = Case::new(Some("v")).await;
+    let patches = Match::verb_on("patch", "persistentvolumes");
+    case.lab.fault(patches.clone(), refuse(409), Times::Next(3));
+    let written = case.wrote().await;
+    assert_eq!(case.referred().await["name"], "data");
+    case.lab.fault(patches.clone(), refuse(409), Times::Next(3));
+    case.undo(&written).await;
+    assert_eq!(case.referred().await, Value::Null);
+    case.lab.fault(patches.clone(), refuse(409), Times::Always);
+    assert_eq!(case.provide().await.unwrap_err().failure, Failure::Conflict);
+    case.lab.server.faults().clear();
+    let rule = case.lab.fault(patches.clone(), refuse(403), Times::Always);
+    assert_eq!(case.provide().await.unwrap_err().failure, Failure::Refused);
+    assert_eq!(case.lab.server.faults().struck(rule), 1);
+    case.lab.server.faults().clear();
+    let written = case.wrote().await;
+    let rule = case.lab.fault(patches, refuse(403), Times::Always);
+    case.undo(&written).await;
+    assert_eq!(case.lab.server.faults().struck(rule), 1);
+
+    let case = Case::new(None).await;
+    let patches = Match::verb_on("patch", "persistentvolumeclaims");
+    case.lab.fault(patches.clone(), refuse(409), Times::Next(3));
+    case.wrote().await;
+    assert_eq!(case.selected().await, "n1");
+    let case = Case::new(None).await;
+    case.lab.fault(patches.clone(), refuse(409), Times::Always);
+    assert_eq!(case.provide().await.unwrap_err().failure, Failure::Conflict);
+    case.lab.server.faults().clear();
+    let rule = case.lab.fault(patches, refuse(403), Times::Always);
+    assert_eq!(case.provide().await.unwrap_err().failure, Failure::Refused);
+    assert_eq!(case.lab.server.faults().struck(rule), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_asked_for_on_the_node_and_not_any_more_if_the_bind_fails() {
+    let case = Case::new(None).await;
+    let written = case.wrote().await;
+    assert_eq!(case.selected().await, "n1");
+    case.watch().await;
+    assert_eq!(
+        case.promised(),
+        Some(case.bind.placement.volumes.clone()),
+        "for another process"
+    );
+    let writes = case.lab.writes().len();
+    case.wrote().await;
+    assert_eq!(case.lab.writes().len(), writes, "it is asked for already");
+    case.undo(&written).await;
+    assert_eq!(case.selected().await, Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_being_made_for_another_node_is_not_waited_for() {
+    let case = Case::new(None).await;
+    case.lab
+        .patch(&claim("data"), json!({"metadata": {"annotations": {NODE: "n2"}}}))
+        .await;
+    case.watch().await;
+    assert_eq!(
+        why(case.provide().await),
+        "a volume for persistentvolumeclaim \"data\" is being made for node n2"
+    );
+    assert_eq!(case.promised(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_bound_meanwhile_is_not_undone() {
+    let case = Case::new(Some("v")).await;
+    let written = case.wrote().await;
+    case.bound().await;
+    case.undo(&written).await;
+    assert_eq!(case.referred().await["name"], "data");
+    assert_eq!(case.promised(), Some(Vec::new()), "nothing is left to be done");
+
+    let case = Case::new(Some("v")).await;
+    let written = case.wrote().await;
+    case.lab.set_status(&volume("v"), json!({"phase": "Bound"})).await;
+    case.undo(&written).await;
+    assert_eq!(case.referred().await["name"], "data");
+
+    let case = Case::new(None).await;
+    let written = case.wrote().await;
+    case.bound().await;
+    case.undo(&written).await;
+    assert_eq!(case.selected().await, "n1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bind_goes_on_when_the_claim_is_bound() {
+    for promised in [Some("v"), None] {
+        let case = Case::new(promised).await;
+        case.provide_while(case.bound()).await.unwrap();
+        let writes = case.lab.writes().len();
+        case.provide().await.unwrap();
+        assert_eq!(case.lab.writes().len(), writes, "there is nothing to be done");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_others_have_bound_is_left_as_it_is() {
+    for promised in [Some("v"), None] {
+        let case = Case::new(promised).await;
+        case.bound().await;
+        case.provide().await.unwrap();
+        assert_eq!(case.lab.writes(), [""; 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_does_not_come_is_given_up_in_time() {
+    let case = Case::new(None).await;
+    let began = Instant::now();
+    assert_eq!(
+        why(case.provide().await),
+        "timed out waiting for PVC \"data\" to be bound"
+    );
+    let limit = case.lab.context.settings.volume_binding_timeout;
+    assert!(
+        (limit..limit + Duration::from_secs(1)).contains(&began.elapsed()),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provisioner_that_gives_up_is_not_waited_for() {
+    let case = Case::new(None).await;
+    let result = case.provide_while(async {
+        case.watch().await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        case.lab
+            .patch(&claim("data"), json!({"metadata": {"annotations": {NODE: null}}}))
+            .await;
+        case.watch().await;
+    });
+    assert_eq!(why(result.await), "provisioning failed for PVC \"data\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_waited_for_when_the_pod_or_the_claim_is_gone_or_the_process_ends() {
+    let failure = |result: Result<(), RequestError>| result.unwrap_err().failure;
+    let case = Case::new(None).await;
+    let leaving = async {
+        let mut pod = json!(case.lab.seen("a").await);
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        case.lab.stores.pods.insert(read::<Pod>(pod));
+    };
+    assert_eq!(failure(case.provide_while(leaving).await), Failure::Gone);
+
+    let case = Case::new(None).await;
+    let ended = async {
+        let mut pod = json!(case.lab.seen("a").await);
+        pod["status"] = json!({"phase": "Failed"});
+        case.lab.stores.pods.insert(read::<Pod>(pod));
+    };
+    assert_eq!(failure(case.provide_while(ended).await), Failure::Gone);
+
+    let case = Case::new(None).await;
+    let anew = async {
+        let mut pod = json!(case.lab.seen("a").await);
+        pod["metadata"]["uid"] = json!("another");
+        case.lab.stores.pods.insert(read::<Pod>(pod));
+    };
+    assert_eq!(failure(case.provide_while(anew).await), Failure::Gone);
+
+    let case = Case::new(None).await;
+    let gone = async {
+        let mut leaving = case.lab.see(&claim("data")).await;
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        case.lab
+            .stores
+            .persistent_volume_claims
+            .insert(read::<PersistentVolumeClaim>(leaving));
+    };
+    assert_eq!(
+        why(case.provide_while(gone).await),
+        "persistentvolumeclaim \"data\" not found"
+    );
+
+    let case = Case::new(None).await;
+    assert_eq!(
+        why(case.provide_while(async { case.lab.lose() }).await),
+        "this process does not lead"
+    );
+    let case = Case::new(None).await;
+    let stop = async { case.lab.context.shutdown.cancel() };
+    assert_eq!(why(case.provide_while(stop).await), "the process is shutting down");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_the_node_cannot_reach_fails_the_bind() {
+    let case = Case::new(Some("v")).await;
+    let elsewhere = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}});
+    case.lab
+        .patch(&volume("v"), json!({"spec": {"nodeAffinity": elsewhere}}))
+        .await;
+    case.watch().await;
+    let result = case.provide_while(case.bound()).await;
+    assert_eq!(why(result), "persistentvolume \"v\" cannot be used from node n1");
+}
