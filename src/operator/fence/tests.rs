@@ -124,10 +124,18 @@ async fn settles_after<F>(answer: impl Fn() -> F) -> Duration
 where
     F: Future<Output = Result<(), BoxError>> + Send + 'static,
 {
+    settles_after_a(&Method::POST, answer).await
+}
+
+/// The same with a request of any method.
+async fn settles_after_a<F>(method: &Method, answer: impl Fn() -> F) -> Duration
+where
+    F: Future<Output = Result<(), BoxError>> + Send + 'static,
+{
     let fence = Fence::closed();
     fence.extend(Instant::now() + HOUR);
     let server = tower::service_fn(|_: Request<()>| answer());
-    let write = FenceLayer(fence.clone()).layer(server).call(request(&Method::POST));
+    let write = FenceLayer(fence.clone()).layer(server).call(request(method));
     let write = tokio::spawn(tokio::time::timeout(Duration::from_secs(2), write));
     tokio::task::yield_now().await;
     let began = Instant::now();
@@ -148,6 +156,8 @@ async fn a_fence_is_settled_once_no_write_can_arrive_any_more() {
     assert!(settles_after(later).await < Duration::from_millis(600));
     assert_eq!(seconds(settles_after(future::pending).await), 5.0, "it may have left");
     assert_eq!(seconds(settles_after(fails).await), 5.0, "so may one that failed");
+    let read = settles_after_a(&Method::GET, future::pending).await;
+    assert!(read.is_zero(), "reads are not waited for: {read:?}");
 }
 
 #[tokio::test]

@@ -1,3 +1,6 @@
+#[cfg(feature = "devcluster")]
+mod election;
+
 use jiff::Timestamp;
 use kube::ResourceExt;
 
