@@ -609,6 +609,9 @@ impl Group {
 
     /// Whether it has no users and no open binds.
     fn release(&mut self, id: &GroupId, now: Instant) -> (Option<Command>, Option<Instant>) {
+        if self.holders.is_empty() {
+            return (None, None);
+        }
         let since = *self.idle.get_or_insert(now);
         if now < since + IDLE {
             return (None, Some(since + IDLE));
