@@ -66,3 +66,4 @@ async fn refused_evictions_are_kept_of_pods_that_exist_only() {
     binder.stores.pods.insert(pod());
     binder.ended(refused()).unwrap();
     assert!(binder.failures.wait_to_evict(&evict.pod) > first);
+}

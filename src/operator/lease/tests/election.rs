@@ -9,7 +9,7 @@ use super::*;
 use crate::components::leadership::Terms;
 use crate::devcluster::apiserver::in_process::InProcess;
 use crate::devcluster::apiserver::{Effect, Identity, Match, Options, RuleId, Times};
-use crate::operator::client::{self, Patience, Reach};
+use crate::operator::client::{self, Reach, Timeouts};
 
 /// An API server with the namespace of the Lease.
 struct Lab {
@@ -53,13 +53,13 @@ impl Lab {
     fn replica_with(&self, name: &str, claim: Claim) -> Replica {
         let mut identity = Identity::admin();
         identity.user = name.to_owned();
-        let patience = Patience {
+        let timeouts = Timeouts {
             request: Duration::from_secs(10),
             watch: Duration::from_secs(290),
         };
         let params = params(name);
         let reach = Reach::InProcess(self.server.service(&identity));
-        let clients = client::connect(reach, patience, params.request_timeout()).expect("clients");
+        let clients = client::connect(reach, timeouts, params.request_timeout()).expect("clients");
         let (leads, heartbeat) = (Arc::new(Leads::default()), Heartbeat::default());
         let (claim, claims) = watch::channel(claim);
         let elector = Elector::new(
