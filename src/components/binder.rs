@@ -770,5 +770,6 @@ async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finish
     }
 }
 
-#[cfg(all(test, feature = "devcluster"))]
+#[cfg(test)]
+#[cfg(feature = "devcluster")]
 mod tests;

@@ -1,4 +1,5 @@
 //! The parts of the binder that write, against an API server in this process, on virtual time.
+#![expect(clippy::large_futures, reason = "a bind is awaited where the binder boxes it")]
 
 mod attempts;
 mod claims;

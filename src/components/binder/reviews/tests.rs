@@ -121,7 +121,7 @@ fn a_request_that_is_being_handled_is_not_looked_at_again_until_some_time_has_pa
 #[test]
 fn a_new_request_of_the_same_name_does_not_wait_for_the_former() {
     for ends in [Reviews::forget, |reviews: &mut Reviews, key: &Key| {
-        reviews.request_gone(&request(&key.name))
+        reviews.request_gone(&request(&key.name));
     }] {
         let mut world = World::new();
         world.reviews.begin(&key("r"), world.now);
