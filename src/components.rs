@@ -36,7 +36,7 @@ mod owner;
 pub mod panics;
 mod patch;
 pub mod podgroups;
-mod pods;
+pub(crate) mod pods;
 mod quantities;
 pub mod queues;
 pub mod readiness;

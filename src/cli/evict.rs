@@ -6,12 +6,12 @@ use anyhow::{Context, bail};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{DeleteParams, EvictParams, Preconditions};
 use tokio::time::{Instant, sleep};
 
 use super::client::{Client, Cluster};
 use super::output::say;
 use crate::api::views::{PodState, WorkloadDetails};
+use crate::components::pods;
 
 /// Interval of polling.
 pub const LOOK: Duration = Duration::from_millis(500);
@@ -106,21 +106,11 @@ async fn evict_one(cluster: &Cluster, pod: &Pod, deadline: Instant) -> anyhow::R
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(cluster.api.clone(), namespace);
-    let preconditions = Preconditions {
-        uid: uid.clone(),
-        resource_version: None,
-    };
-    let params = EvictParams {
-        delete_options: Some(DeleteParams {
-            preconditions: Some(preconditions),
-            ..DeleteParams::default()
-        }),
-        ..EvictParams::default()
-    };
+    let pod_ref = pods::pod_ref(pod);
     let mut told = false;
     while pod.metadata.deletion_timestamp.is_none() {
-        match api.evict(name, &params).await {
-            Ok(_) => {
+        match pods::evict(&api, &pod_ref).await {
+            Ok(()) => {
                 say!("pod {own} is evicted");
                 break;
             }

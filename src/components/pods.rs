@@ -4,7 +4,13 @@ use k8s_openapi::api::core::v1::{
     Capabilities, LocalObjectReference, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
 };
 
+use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+
 use super::Settings;
+use crate::engine::input::PodRef;
 
 pub use crate::mirror::identity::{Role, annotated_group, group_key, pod_ref, role};
 
@@ -78,4 +84,28 @@ pub fn default_seccomp() -> PodSecurityContext {
 pub fn pull_secrets(names: &[String]) -> Option<Vec<LocalObjectReference>> {
     let secret = |name: &String| LocalObjectReference { name: name.clone() };
     (!names.is_empty()).then(|| names.iter().map(secret).collect())
+}
+
+/// Evicts a pod, if it still has this uid. Not by the client library's method: it sends delete options under a name that the API server does not know.
+///
+/// # Errors
+/// What the API server answered: 429 if a disruption budget forbids it, 404 or 409 if the pod is gone.
+pub async fn evict(api: &Api<Pod>, pod: &PodRef) -> kube::Result<()> {
+    let eviction = Eviction {
+        metadata: ObjectMeta {
+            name: Some(pod.name.to_string()),
+            namespace: Some(pod.namespace.to_string()),
+            ..ObjectMeta::default()
+        },
+        delete_options: Some(DeleteOptions {
+            preconditions: Some(Preconditions {
+                uid: Some(pod.uid.to_string()),
+                resource_version: None,
+            }),
+            ..DeleteOptions::default()
+        }),
+    };
+    api.create_subresource::<_, serde_json::Value>("eviction", &pod.name, &PostParams::default(), &eviction)
+        .await
+        .map(drop)
 }

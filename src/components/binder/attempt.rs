@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
-use k8s_openapi::api::policy::v1::Eviction;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
@@ -181,13 +179,7 @@ impl Attempt {
             let delete = || async { api.delete(&pod.name, &params).await.map(drop) };
             return self.until_certain(pod, None, EVICT_TRIES, delete).await;
         }
-        let body = eviction(pod);
-        let request = || async {
-            let params = PostParams::default();
-            api.create_subresource::<Eviction, Value>("eviction", &pod.name, &params, &body)
-                .await
-                .map(drop)
-        };
+        let request = || pods::evict(&api, pod);
         self.until_certain(pod, None, EVICT_TRIES, request).await
     }
 
@@ -274,24 +266,6 @@ impl Attempt {
             Some(_) | None if seen.metadata.deletion_timestamp.is_some() => Seen::Overtaken,
             Some(_) | None => Seen::Unbound,
         })
-    }
-}
-
-/// The Eviction of the pod with this uid. Not by the client library's method: it sends delete options under a name that the API server does not know.
-fn eviction(pod: &PodRef) -> Eviction {
-    Eviction {
-        metadata: ObjectMeta {
-            name: Some(pod.name.to_string()),
-            namespace: Some(pod.namespace.to_string()),
-            ..ObjectMeta::default()
-        },
-        delete_options: Some(DeleteOptions {
-            preconditions: Some(meta::Preconditions {
-                uid: Some(pod.uid.to_string()),
-                resource_version: None,
-            }),
-            ..DeleteOptions::default()
-        }),
     }
 }
 
