@@ -18,7 +18,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 use unikai::devcluster::apiserver::in_process::{InProcess, Service};
 
-use crate::plan::POOL_LABEL;
+use crate::plan::pool_of;
 use crate::story::Story;
 
 /// How late a request may arrive.
@@ -389,27 +389,27 @@ impl Link {
         }
     }
 
-    /// The Lease that covers the pod which is bound or evicted.
+    /// The Lease that covers the pod which is bound or evicted: that of its node's pool. A pod belongs to the pool of its pod group, whatever its label says.
     fn lease_of_pod(&self, call: &Call) -> Option<&'static str> {
         let parts: Vec<_> = call.path.split('/').collect();
-        let [
-            "",
-            "api",
-            "v1",
-            "namespaces",
-            namespace,
-            "pods",
-            name,
-            "binding" | "eviction",
-        ] = &*parts
-        else {
+        let ["", "api", "v1", "namespaces", namespace, "pods", name, verb] = &*parts else {
             return None;
         };
-        let pods = self.run.server.objects("", "pods");
-        let pod = pods
-            .iter()
-            .find(|pod| pod["metadata"]["namespace"] == *namespace && pod["metadata"]["name"] == *name)?;
-        Some(LEASES[usize::from(!pod["metadata"]["labels"][POOL_LABEL].is_null())])
+        let node = match *verb {
+            "binding" => {
+                let binding: serde_json::Value = serde_json::from_slice(&call.body).ok()?;
+                binding["target"]["name"].as_str()?.to_owned()
+            }
+            "eviction" => {
+                let pods = self.run.server.objects("", "pods");
+                let pod = pods
+                    .iter()
+                    .find(|pod| pod["metadata"]["namespace"] == *namespace && pod["metadata"]["name"] == *name)?;
+                pod["spec"]["nodeName"].as_str()?.to_owned()
+            }
+            _ => return None,
+        };
+        Some(LEASES[usize::from(pool_of(&node).is_some())])
     }
 
     /// A body that comes in pieces, which the link holds back and breaks.
