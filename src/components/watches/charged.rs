@@ -84,9 +84,10 @@ impl Charged {
         match before() {
             Some(before) if pods::is_bound(&before) => self.keep(pod, &before),
             // The Binding has just written the pod group for which the place was found.
-            Some(_) => {}
-            None if self.listed => self.first_seen(pod),
-            None => {
+            Some(_) if pods::annotated_group(pod).is_some() => {}
+            // A Binding for a bind request of another process names none.
+            Some(_) | None if self.listed => self.first_seen(pod),
+            Some(_) | None => {
                 self.unsure
                     .insert((pod.namespace().unwrap_or_default(), pod.name_any()));
             }

@@ -242,6 +242,14 @@ fn a_pod_that_named_another_pod_group_before_it_was_bound_is_charged_to_that() {
 }
 
 #[test]
+fn a_pod_whose_binding_names_no_pod_group_is_charged_to_its_own() {
+    let mut watch = Watch::new(&[group("pg-a-1", &[])]);
+    let member = pod(json!({}), json!({}));
+    watch.see(unbound(member.clone()));
+    assert_eq!(watch.see(member).annotations()["pod-group-name"], "pg-a-1");
+}
+
+#[test]
 fn after_a_restart_a_sub_group_that_the_group_does_not_have_is_none() {
     let mut watch = Watch::new(&[group("pg-a-1", &["workers"])]);
     let astray = pod(
