@@ -534,7 +534,7 @@ fn listing_config_maps_requires_a_separate_manifest() {
 }
 
 #[test]
-fn what_gpu_sharing_alone_needs_is_given_with_it_alone() {
+fn rights_of_gpu_sharing_are_in_its_own_manifest() {
     let (base, sharing) = (manifests::files(manifests::DEFAULT_IMAGE), manifests::gpu_sharing());
     let count = |files: &[(String, String)], is_it: fn(&Value) -> bool| {
         let objects = files.iter().flat_map(|(_, text)| read(text));
@@ -557,7 +557,7 @@ fn what_gpu_sharing_alone_needs_is_given_with_it_alone() {
 }
 
 #[test]
-fn renewals_of_the_lease_wait_for_leases_only() {
+fn renewals_of_the_lease_have_a_priority_level_of_their_own() {
     let schemas = all::<FlowSchema>("FlowSchema");
     let spec = |name: &str| {
         let schema = schemas

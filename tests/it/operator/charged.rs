@@ -255,7 +255,7 @@ async fn a_pod_that_asks_for_more_while_it_is_being_bound_is_decided_anew() {
 
 /// What a pod asks for is recorded on the reservation pod, which has only so much room.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_of_a_gpu_that_is_asked_for_at_length_is_not_reserved() {
+async fn a_gpu_share_with_too_long_annotations_is_not_reserved() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let operator = lab.replica_with("one", &sharing()).await;
     let long = format!("0.5{}", "0".repeat(limits::GPU_SHARE_BYTES));

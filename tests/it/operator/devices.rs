@@ -122,7 +122,7 @@ async fn a_device_is_allocated_to_one_pod_after_the_other() {
 
 /// The first write of a claim has no effect and no answer, the second an effect.
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_of_claims_that_hang_are_made_up_for() {
+async fn hanging_writes_of_claims_are_repeated() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
     lab.apply(ONE_DEVICE).await;
     lab.apply(&TEMPLATE.replace("team", TEAM)).await;

@@ -72,7 +72,7 @@ async fn pods_that_are_not_scheduled_get_an_event() {
 
 /// No webhook looks at what a pod asks of other pods.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_is_set_aside_is_named_on_it_in_the_metrics_and_in_the_log() {
+async fn an_object_that_is_set_aside_has_an_event_a_metric_and_a_log_line() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let term = |at: usize| json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": format!("a{at}")}}});
     let terms: Vec<_> = (0..=limits::AFFINITY_TERMS_PER_POD).map(term).collect();

@@ -99,7 +99,7 @@ fn most_attempts(seconds: u64) -> usize {
 
 /// The API server is overloaded, or fails: its answers do not say that a further attempt is useless.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_eviction_that_is_refused_for_now_is_asked_for_ever_more_rarely_and_succeeds_in_the_end() {
+async fn a_temporarily_refused_eviction_is_retried_at_growing_intervals() {
     for code in [429, 500] {
         let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1), NodeSpec::cpu("cpu-1")]).await;
         let operator = lab.replica("one").await;

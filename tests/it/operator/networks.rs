@@ -140,7 +140,7 @@ async fn hanging_writes_of_pod_groups_statuses_and_events_do_not_stop_bindings()
 
 /// Each write of a bind to a part of a GPU hangs once, and so does each that gives the GPU back.
 #[tokio::test(flavor = "multi_thread")]
-async fn steps_of_binds_that_hang_are_made_up_for() {
+async fn hanging_steps_of_binds_are_repeated() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
     let sharing: &[&str] = &["--gpu-sharing", "true"];
     let operator = lab.replica_with("one", &[HURRIED, sharing].concat()).await;
@@ -175,7 +175,7 @@ async fn steps_of_binds_that_hang_are_made_up_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webhooks_whose_registration_hangs_are_registered_in_the_end() {
+async fn webhooks_are_registered_after_a_registration_that_hangs() {
     let lab = lab().await;
     let faults = lab.server.faults();
     let written = [

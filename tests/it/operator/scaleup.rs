@@ -61,7 +61,7 @@ async fn scaling_pods_lead_to_a_node_and_the_pods_run_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scaling_pods_whose_writes_hang_come_and_go_all_the_same() {
+async fn scaling_pods_are_created_and_deleted_after_writes_that_hang() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let flags = ["--gpu-sharing", "--cluster-autoscaling", "--request-timeout", "2"];
     let operator = lab.replica_with("one", &flags).await;

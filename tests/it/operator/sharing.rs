@@ -292,7 +292,7 @@ async fn two_hundred_pods_at_once_share_gpus_without_a_double_reservation_and_wi
 
 /// Who uses a GPU stands on its reservation pod, so that nobody else need be looked at before it is given back.
 #[tokio::test(flavor = "multi_thread")]
-async fn gpus_are_given_back_without_a_list_of_pods() {
+async fn gpus_are_released_without_a_list_of_pods() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
     let operator = lab.replica_with("one", SHARING).await;
     operator.leads().await;

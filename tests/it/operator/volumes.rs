@@ -86,7 +86,7 @@ async fn a_pod_goes_to_the_zone_of_its_volume() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_whose_write_hangs_gets_its_volume_all_the_same() {
+async fn a_claim_gets_its_volume_after_a_write_that_hangs() {
     let lab = Lab::start(nodes_in_zones()).await;
     let late = class("late", "csi.example", "WaitForFirstConsumer");
     lab.create(late).await.unwrap();

@@ -35,7 +35,7 @@ async fn never(_: &Request) -> Verdict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_beyond_the_memory_of_their_namespace_are_given_up_and_others_are_answered() {
+async fn requests_beyond_the_memory_limit_of_their_namespace_are_dropped() {
     let webhooks = webhooks();
     let (_, weight) = read(text("loud", HEAVY).as_bytes(), weight::Kind::Other).unwrap();
     assert!(weight < limits::WEBHOOK_REVIEW_BYTES, "each is within its own limits");

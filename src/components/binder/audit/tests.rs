@@ -217,7 +217,7 @@ fn look_again(world: &mut World, groups: [&str; 2], at: Instant) {
 }
 
 #[test]
-fn nothing_is_kept_about_devices_that_are_reserved_no_more() {
+fn devices_that_are_not_reserved_any_more_are_forgotten() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.user("a", json!({"gpu-fraction": "0.5"}), "Running");

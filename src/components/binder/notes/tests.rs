@@ -44,7 +44,7 @@ fn said(note: Option<Note>) -> Option<(&'static str, String, String)> {
 }
 
 #[test]
-fn the_end_of_a_bind_is_told_if_it_was_tried() {
+fn a_bind_has_an_event_if_it_was_tried() {
     let told = |steps: bool| ends().map(|report| said(of_bind(&Settings::default(), &bind(), &report, steps)));
     let (scheduler, binder) = ("kai-scheduler".to_owned(), "binder".to_owned());
     let assigned = "Successfully assigned pod team/a to node n1 at node-pool default".to_owned();
@@ -78,7 +78,7 @@ fn the_full_trail_has_an_event_of_the_binder_for_each_bound_pod() {
 }
 
 #[test]
-fn an_eviction_is_told_of_once_it_is_done() {
+fn an_eviction_has_an_event_once_it_is_done() {
     let told = ends().map(|report| of_eviction(&Settings::default(), &evict(), &report));
     let [Some(done), None, None, None] = told else {
         panic!("{told:?}");

@@ -156,7 +156,7 @@ fn metrics_count_jobs_by_these_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_is_not_asked_for_again() {
+async fn a_refused_request_is_not_repeated() {
     let lab = Lab::new().await;
     let pod = lab.pod("a").await;
     let rule = lab.fault(Match::bindings(), refuse(403), Times::Always);
@@ -166,7 +166,7 @@ async fn what_is_refused_is_not_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_lead_any_more_repeats_nothing() {
+async fn a_former_leader_does_not_repeat_a_bind() {
     let lab = Lab::new().await;
     let pod = lab.pod("a").await;
     let rule = lab.fault(Match::bindings(), refuse(503), Times::Always);

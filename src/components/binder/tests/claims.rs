@@ -94,7 +94,7 @@ async fn a_claim_gets_its_device_and_is_reserved_for_the_pod_and_protected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_claim_has_already_is_not_added_again() {
+async fn a_reservation_in_a_claim_is_not_added_twice() {
     let lab = Lab::new().await;
     let mut protected = claim("data");
     protected["metadata"]["finalizers"] = json!(["resource.kubernetes.io/delete-protection"]);
@@ -109,7 +109,7 @@ async fn what_a_claim_has_already_is_not_added_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_can_be_shared_and_is_kept_for_the_other() {
+async fn a_shared_claim_stays_reserved_for_its_other_pod() {
     let lab = Lab::new().await;
     lab.create(claim("data")).await;
     let (a, b) = (claiming(&lab.pod("a").await), claiming(&lab.pod("b").await));
@@ -157,7 +157,7 @@ async fn a_claim_without_a_device_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_is_met_by_reading_again_and_a_refusal_is_final() {
+async fn after_a_conflict_the_claim_is_read_again_and_a_refusal_is_final() {
     let lab = Lab::new().await;
     lab.create(claim("data")).await;
     let ordered = claiming(&lab.pod("a").await);
@@ -223,7 +223,7 @@ async fn a_bind_whose_claim_cannot_be_had_is_not_tried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extended_resource_gets_a_claim_of_its_own_which_the_pod_names() {
+async fn a_pod_with_an_extended_resource_gets_a_claim_and_names_it_in_its_status() {
     let lab = Lab::new().await;
     let pod = lab.pod("a").await;
     let ordered = extended(&pod);

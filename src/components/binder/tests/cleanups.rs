@@ -191,7 +191,7 @@ async fn a_reservation_pod_that_is_refused_says_why_and_what_is_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn users_are_written_on_the_reservation_pod_and_taken_off() {
+async fn users_are_recorded_on_the_reservation_pod_and_removed() {
     let lab = Lab::new().await;
     let (a, b) = (lab.pod("a").await, lab.pod("b").await);
     let pod = lab.reserve(users(&[&a])).await;
@@ -281,7 +281,7 @@ async fn without_recorded_users_the_pods_with_the_groups_label_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn users_are_evicted_unless_there_is_a_reservation_pod_after_all() {
+async fn users_are_evicted_if_the_api_server_has_no_reservation_pod() {
     let lab = Lab::new().await;
     let user = lab.user("a", "n1").await;
     let evict = || Command::Evict {
@@ -305,7 +305,7 @@ async fn users_are_evicted_unless_there_is_a_reservation_pod_after_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_done_goes_unless_its_pod_is_there_after_all() {
+async fn a_completed_bind_request_is_deleted_unless_its_pod_is_pending() {
     let lab = Lab::new().await;
     let pod = lab.pod("a").await;
     let request = lab.request(&pod, true).await;
@@ -328,7 +328,7 @@ async fn a_request_that_is_done_goes_unless_its_pod_is_there_after_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_stays_says_that_it_succeeded_and_the_pod_too_with_the_full_trail() {
+async fn a_kept_bind_request_and_its_pod_have_a_status_of_success() {
     for trail in [true, false] {
         let mut settings = Settings::default();
         settings.sharing.always_bind_requests = trail;
@@ -345,7 +345,7 @@ async fn a_request_that_stays_says_that_it_succeeded_and_the_pod_too_with_the_fu
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_bound_elsewhere_is_not_told_of_the_requests_node() {
+async fn a_pod_bound_to_another_node_gets_no_event_about_the_node_of_the_bind_request() {
     let mut settings = Settings::default();
     settings.sharing.always_bind_requests = true;
     let lab = Lab::with(settings).await;
@@ -379,7 +379,7 @@ async fn failed_attempts_are_counted_on_the_requests_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pods_condition_tells_of_failures_and_of_a_success_after_one() {
+async fn the_condition_of_a_pod_shows_failed_binds_and_a_bind_that_succeeds_later() {
     let lab = Lab::new().await;
     let pod = lab.pod("a").await;
     let ordered = bind(&pod, "n1");

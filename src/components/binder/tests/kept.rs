@@ -19,7 +19,7 @@ fn pod() -> Pod {
 }
 
 #[tokio::test]
-async fn failures_are_kept_of_pods_that_exist_only() {
+async fn failed_binds_are_kept_only_for_existing_pods() {
     let mut binder = binder();
     let (bind, failed) = (
         intent::tests::decided(),
@@ -44,7 +44,7 @@ async fn failures_are_kept_of_pods_that_exist_only() {
 }
 
 #[tokio::test]
-async fn refused_evictions_are_kept_of_pods_that_exist_only() {
+async fn refused_evictions_are_kept_only_for_existing_pods() {
     let mut binder = binder();
     let OrderedBind { placement, .. } = intent::tests::decided();
     let evict = Evict {

@@ -46,7 +46,7 @@ async fn an_unknown_result_is_asked_for_again_with_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_that_the_api_server_asks_for_is_waited() {
+async fn retry_after_is_respected() {
     let lab = Lab::new().await;
     let busy = Effect::Refuse {
         code: 429,
@@ -70,7 +70,7 @@ async fn a_certain_answer_is_final() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_lead_any_more_does_not_repeat_a_request() {
+async fn a_former_leader_does_not_repeat_a_call() {
     let lab = Lab::new().await;
     let rule = lab.fault(reads(), refuse(503), Times::Always);
     lab.lose();

@@ -209,7 +209,7 @@ fn evict(pod: &Pod) -> Evict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_are_evicted_and_then_bound_and_events_tell_of_it() {
+async fn evictions_and_binds_are_carried_out_and_have_events() {
     let mut case = Case::new().await;
     let victim = case.lab.pod("victim").await;
     let binds = vec![case.bind_of("a").await, case.bind_of("b").await];
@@ -229,7 +229,7 @@ async fn pods_are_evicted_and_then_bound_and_events_tell_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_begun_for_as_long_as_the_api_server_asks_and_then_it_goes_on() {
+async fn jobs_start_only_after_the_retry_after_of_the_api_server() {
     let case = Case::new().await;
     let busy = Effect::Refuse {
         code: 429,
@@ -292,7 +292,7 @@ async fn an_eviction_that_fails_is_reported_with_a_growing_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_for_a_pod_that_is_gone_is_forgotten() {
+async fn failures_of_a_deleted_pod_are_forgotten() {
     let mut case = Case::new().await;
     let ordered = case.bind_of("a").await;
     case.watch().await;
@@ -306,7 +306,7 @@ async fn what_failed_for_a_pod_that_is_gone_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_decided_in_a_term_that_is_over_is_not_carried_out() {
+async fn decisions_of_an_earlier_term_are_not_carried_out() {
     let mut case = Case::new().await;
     let victim = case.lab.pod("victim").await;
     let binds = vec![case.bind_of("a").await, case.sharing("b").await];
@@ -375,7 +375,7 @@ async fn a_shared_gpu_is_reserved_used_and_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_cannot_be_made_closes_the_node_for_others_for_a_while() {
+async fn a_node_without_a_device_for_a_reservation_gets_no_other_for_a_while() {
     let mut case = Case::new().await;
     case.lab.fault(
         Match {
@@ -406,7 +406,7 @@ async fn a_reservation_that_cannot_be_made_closes_the_node_for_others_for_a_whil
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_binds_of_a_pod_in_steps_the_second_is_refused() {
+async fn a_second_multi_step_bind_of_a_pod_is_refused() {
     let mut case = Case::new().await;
     let ordered = case.sharing("a").await;
     case.watch().await;
@@ -422,7 +422,7 @@ async fn of_two_binds_of_a_pod_in_steps_the_second_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_exist_are_carried_out_once_all_is_known_in_the_term() {
+async fn existing_bind_requests_are_carried_out_once_the_watches_are_complete() {
     let case = Case::starting().await;
     let ordered = case.sharing("a").await;
     let request = intent::request(&ordered, &Settings::default());
@@ -444,7 +444,7 @@ async fn requests_that_exist_are_carried_out_once_all_is_known_in_the_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_of_others_are_tried_as_often_as_they_say_and_marked() {
+async fn bind_requests_of_other_clients_are_tried_up_to_their_backoff_limit() {
     let case = Case::new().await;
     let ordered = case.sharing("a").await;
     let mut request = intent::request(&ordered, &Settings::default());
@@ -477,7 +477,7 @@ async fn requests_of_others_are_tried_as_often_as_they_say_and_marked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_shutdown_what_was_begun_is_finished_and_binds_that_wait_are_left_to_the_next() {
+async fn at_shutdown_running_jobs_finish_and_waiting_binds_are_not_started() {
     let case = Case::new().await;
     let waits = case.sharing("waits").await;
     case.watch().await;

@@ -338,7 +338,7 @@ async fn a_config_map_of_somebody_else_is_left_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_are_met_by_trying_again() {
+async fn a_request_with_a_conflict_is_repeated() {
     let case = Case::new().await;
     case.lab
         .fault(Match::verb_on("create", "configmaps"), refuse(409), Times::Next(2));
@@ -456,7 +456,7 @@ async fn a_pod_that_waits_for_a_volume_alone_gets_nothing_of_a_shared_gpu() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_was_asked_for_is_not_any_more_when_the_bind_fails() {
+async fn the_request_for_a_volume_is_removed_when_the_bind_fails() {
     let case = with_volume().await;
     let (why, report) = case.fails().await;
     assert_eq!(

@@ -137,7 +137,7 @@ fn why(result: Result<(), RequestError>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promised_volume_is_claimed_and_given_back() {
+async fn a_promised_volume_is_claimed_and_released() {
     let case = Case::new(Some("v")).await;
     let written = case.wrote().await;
     let reference = case.referred().await;
@@ -173,7 +173,7 @@ async fn a_promised_volume_is_claimed_and_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_its_maker_meant_for_the_claim_keeps_that() {
+async fn a_volume_with_a_preset_claim_keeps_its_claim_reference() {
     let case = Case::new(Some("v")).await;
     let meant = json!({"namespace": "team", "name": "data"});
     case.lab.patch(&volume("v"), json!({"spec": {"claimRef": meant}})).await;
@@ -207,7 +207,7 @@ async fn a_volume_of_another_claim_is_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_about_a_volume_or_a_claim_is_met_by_reading_again() {
+async fn after_a_conflict_volumes_and_claims_are_read_again() {
     let case = Case::new(Some("v")).await;
     let patches = Match::verb_on("patch", "persistentvolumes");
     case.lab.fault(patches.clone(), refuse(409), Times::Next(3));
@@ -243,7 +243,7 @@ async fn a_conflict_about_a_volume_or_a_claim_is_met_by_reading_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_asked_for_on_the_node_and_not_any_more_if_the_bind_fails() {
+async fn a_volume_is_requested_on_the_node_and_the_request_is_removed_if_the_bind_fails() {
     let case = Case::new(None).await;
     let written = case.wrote().await;
     assert_eq!(case.selected().await, "n1");
@@ -275,7 +275,7 @@ async fn a_volume_that_is_being_made_for_another_node_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_bound_meanwhile_is_not_undone() {
+async fn a_volume_that_was_bound_in_the_meantime_is_not_released() {
     let case = Case::new(Some("v")).await;
     let written = case.wrote().await;
     case.bound().await;
@@ -318,7 +318,7 @@ async fn a_claim_that_others_have_bound_is_left_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_does_not_come_is_given_up_in_time() {
+async fn waiting_for_a_volume_has_a_deadline() {
     let case = Case::new(None).await;
     let began = Instant::now();
     assert_eq!(
@@ -348,7 +348,7 @@ async fn a_provisioner_that_gives_up_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_waited_for_when_the_pod_or_the_claim_is_gone_or_the_process_ends() {
+async fn waiting_for_a_volume_ends_with_the_pod_the_claim_or_the_process() {
     let failure = |result: Result<(), RequestError>| result.unwrap_err().failure;
     let case = Case::new(None).await;
     let leaving = async {

@@ -159,7 +159,7 @@ fn refuse(code: u16) -> Effect {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_alone_leads_at_once_and_goes_on() {
+async fn a_single_replica_leads_at_once_and_keeps_the_lease() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
     assert!(a.leads().await < MOMENT);
@@ -179,7 +179,7 @@ async fn one_alone_leads_at_once_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_told_to_end_hands_over_within_a_moment_and_writes_nothing_more() {
+async fn a_leader_that_shuts_down_hands_over_at_once_and_writes_nothing_more() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
     a.leads().await;
@@ -199,7 +199,7 @@ async fn a_leader_that_is_told_to_end_hands_over_within_a_moment_and_writes_noth
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_stands_by_ends_at_once_and_leaves_the_lease_alone() {
+async fn a_standby_shuts_down_at_once_without_touching_the_lease() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
     a.leads().await;
@@ -212,7 +212,7 @@ async fn one_that_stands_by_ends_at_once_and_leaves_the_lease_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_crash_another_leads_when_the_lease_has_run_out_and_what_was_left_writes_nothing_before() {
+async fn after_a_crash_another_replica_leads_once_the_lease_has_expired() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
     a.leads().await;
@@ -251,7 +251,7 @@ async fn a_leader_that_cannot_renew_ends_at_its_deadline_and_another_follows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_that_hang_or_fail_for_a_while_cost_nothing() {
+async fn single_renewals_that_hang_or_fail_do_not_end_the_term() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
     a.leads().await;
@@ -273,7 +273,7 @@ async fn a_renewal_that_hangs_beyond_the_deadline_ends_the_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_loses_the_lease_to_another_ends_at_once() {
+async fn a_leader_that_loses_the_lease_to_another_ends_its_term_at_once() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
     a.leads().await;
@@ -290,7 +290,7 @@ async fn whoever_loses_the_lease_to_another_ends_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_deleted_is_made_anew_for_another_term() {
+async fn a_deleted_lease_is_created_again_for_another_term() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
     a.leads().await;
@@ -327,7 +327,7 @@ async fn a_change_of_a_label_is_no_loss_and_the_renewal_that_conflicts_is_repeat
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_taking_got_no_answer_is_ours_if_it_says_so() {
+async fn after_an_unanswered_acquisition_a_lease_with_our_name_is_held() {
     // At once, at the end of the request's time, and at the next attempt.
     let (request, retry) = (params("a").request_timeout(), params("a").retry_period);
     for (effect, least) in [
@@ -351,7 +351,7 @@ async fn a_lease_whose_taking_got_no_answer_is_ours_if_it_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_cannot_be_taken_is_tried_again_after_a_while_and_not_in_between() {
+async fn a_failed_acquisition_is_retried_after_the_retry_period() {
     for effect in [refuse(500), refuse(403), refuse(404), Effect::Drop] {
         let lab = Lab::new().await;
         let rule = lab.fault("create", "a", effect, Times::Next(3));
@@ -366,7 +366,7 @@ async fn a_lease_that_cannot_be_taken_is_tried_again_after_a_while_and_not_in_be
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_that_begin_together_one_leads() {
+async fn of_two_replicas_that_start_together_one_leads() {
     let lab = Lab::new().await;
     let (a, b) = (lab.replica("a"), lab.replica("b"));
     for _ in 0..30 {
@@ -376,7 +376,7 @@ async fn of_two_that_begin_together_one_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_with_one_name_only_one_leads() {
+async fn of_two_replicas_with_the_same_name_one_leads() {
     let lab = Lab::new().await;
     let (mut a, b) = (lab.replica("a"), lab.replica("a"));
     a.leads().await;
@@ -434,7 +434,7 @@ async fn a_process_whose_scheduler_is_stuck_does_not_begin_to_lead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_lease_is_left_to_the_replica_that_is_to_have_it() {
+async fn a_free_lease_is_left_to_the_preferred_replica() {
     let lab = Lab::new().await;
     let mut reserve = lab.replica_with("reserve", Claim::Reserve);
     let alone = reserve.leads().await;
@@ -453,7 +453,7 @@ async fn a_free_lease_is_left_to_the_replica_that_is_to_have_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_passed_to_the_replica_that_is_to_have_it() {
+async fn a_lease_is_passed_to_the_preferred_replica() {
     let lab = Lab::new().await;
     let mut reserve = lab.replica_with("reserve", Claim::Reserve);
     reserve.leads().await;
@@ -474,7 +474,7 @@ async fn a_lease_is_passed_to_the_replica_that_is_to_have_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_nobody_takes_over_is_offered_less_and_less() {
+async fn a_lease_that_no_replica_takes_over_is_offered_at_growing_intervals() {
     let lab = Lab::new().await;
     let mut reserve = lab.replica_with("reserve", Claim::Reserve);
     let mut terms = Vec::new();
@@ -498,7 +498,7 @@ async fn a_lease_that_nobody_takes_over_is_offered_less_and_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_is_released_only_when_what_has_left_can_no_longer_arrive() {
+async fn the_lease_is_released_only_when_no_sent_write_can_still_arrive() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
     a.leads().await;
@@ -520,7 +520,7 @@ async fn the_lease_is_released_only_when_what_has_left_can_no_longer_arrive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_taking_got_no_answer_is_not_ours_if_another_has_it() {
+async fn after_an_unanswered_acquisition_a_lease_of_another_holder_is_not_held() {
     let lab = Lab::new().await;
     let other = json!({"metadata": {"name": "kai-scheduler"}, "spec": {
         "holderIdentity": "other", "leaseDurationSeconds": 15, "acquireTime": "2026-01-01T00:00:00.000000Z",
@@ -540,7 +540,7 @@ async fn a_lease_whose_taking_got_no_answer_is_not_ours_if_another_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_after_the_deadline_opens_nothing() {
+async fn an_answer_after_the_deadline_does_not_open_the_fence() {
     let lab = Lab::new().await;
     lab.fault("create", "a", Effect::DropAfter, Times::Next(1));
     lab.fault("get", "a", Effect::Delay(Duration::from_secs(3)), Times::Next(1));
@@ -578,7 +578,7 @@ async fn an_expired_lease_is_read_once_more_before_it_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_was_begun_may_be_finished_before_the_lease_is_passed_on() {
+async fn running_jobs_finish_before_the_lease_is_passed_on() {
     let lab = Lab::new().await;
     let mut reserve = lab.replica_with("reserve", Claim::Reserve);
     reserve.leads().await;

@@ -33,7 +33,7 @@ fn used() -> World {
 }
 
 #[test]
-fn what_was_seen_before_is_no_news() {
+fn an_unchanged_reservation_pod_causes_no_command() {
     let mut world = World::new();
     let now = world.now;
     assert_eq!(world.groups.pod(&at_version("4", Some("GPU-1")), now), [id("g")]);
@@ -59,7 +59,7 @@ fn an_older_view_of_a_reservation_pod_changes_nothing() {
 }
 
 #[test]
-fn the_end_of_a_former_reservation_pod_of_the_same_name_says_nothing_about_the_new_one() {
+fn the_deletion_of_a_former_reservation_pod_does_not_affect_the_new_one() {
     let mut world = used();
     let mut next = reservation("g", Some("GPU-1"));
     next.metadata.uid = Some("next".to_owned());
@@ -123,7 +123,7 @@ fn a_reservation_pod_tolerates_what_the_pod_tolerates_that_it_is_made_for() {
 }
 
 #[test]
-fn a_reservation_pod_that_the_api_server_refuses_fails_those_who_wait() {
+fn a_refused_reservation_pod_fails_the_waiting_binds() {
     let mut world = World::new();
     let mut waits = world.ask("a", "g");
     world.at_once();
@@ -135,7 +135,7 @@ fn a_reservation_pod_that_the_api_server_refuses_fails_those_who_wait() {
 }
 
 #[test]
-fn who_is_written_down_learns_the_device_though_the_watch_was_faster() {
+fn a_recorded_user_gets_the_device_also_if_the_watch_showed_it_first() {
     let mut world = World::new();
     world.see(&reservation("g", Some("GPU-1")));
     let mut asks = world.ask("a", "g");
@@ -155,7 +155,7 @@ fn who_is_written_down_learns_the_device_though_the_watch_was_faster() {
 }
 
 #[test]
-fn who_could_not_be_taken_off_a_reservation_pod_is_taken_off_a_little_later() {
+fn removing_a_user_from_a_reservation_pod_is_retried() {
     let mut world = used();
     let _asks = world.ask("b", "g");
     world.at_once();
@@ -168,7 +168,7 @@ fn who_could_not_be_taken_off_a_reservation_pod_is_taken_off_a_little_later() {
 }
 
 #[test]
-fn a_user_whose_bind_seems_to_have_failed_stays_written_down_if_the_watch_shows_it_bound() {
+fn a_user_that_the_watch_shows_bound_stays_recorded_after_a_failed_bind() {
     let mut world = World::new();
     world.see(&reservation("g", Some("GPU-1")));
     let _asks = world.ask("a", "g");
@@ -181,7 +181,7 @@ fn a_user_whose_bind_seems_to_have_failed_stays_written_down_if_the_watch_shows_
 }
 
 #[test]
-fn a_pod_whose_bind_failed_is_no_user_whatever_its_labels_say() {
+fn a_pod_whose_bind_failed_is_no_user_despite_its_labels() {
     let mut world = World::new();
     world.see(&reservation("g", Some("GPU-1")));
     world.groups.open(&"a".into(), &[id("g")]);
@@ -206,7 +206,7 @@ fn the_first_user_of_a_gpu_has_opened_it() {
 }
 
 #[test]
-fn what_has_happened_to_a_group_makes_its_next_command_come_soon_again() {
+fn a_change_of_a_gpu_group_resets_the_delay_of_its_next_command() {
     // The API server sees a user that the watches do not, so that the reservation pod stays.
     let refused = |world: &mut World| {
         let mut seconds = 0;
@@ -278,7 +278,7 @@ fn a_reservation_pod_with_another_device_than_its_users_have_is_not_followed_by_
 }
 
 #[test]
-fn a_reservation_pod_that_was_to_serve_users_that_have_left_is_kept_for_the_next() {
+fn a_reservation_pod_whose_users_have_left_is_kept_for_the_next_user() {
     let mut world = lost();
     world.groups.pod_gone(&a(), world.now);
     world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
@@ -289,7 +289,7 @@ fn a_reservation_pod_that_was_to_serve_users_that_have_left_is_kept_for_the_next
 }
 
 #[test]
-fn a_new_reservation_pod_that_gets_no_device_in_time_goes_and_the_users_too() {
+fn a_replacement_of_a_reservation_pod_without_a_device_is_deleted_with_its_users() {
     let mut world = lost();
     world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
     assert!(world.after(Duration::from_secs(39)).is_empty());
@@ -305,7 +305,7 @@ fn a_new_reservation_pod_that_gets_no_device_in_time_goes_and_the_users_too() {
 }
 
 #[test]
-fn a_new_reservation_pod_that_fails_goes_before_the_users_do() {
+fn a_failed_replacement_of_a_reservation_pod_is_deleted_before_its_users() {
     let mut world = lost();
     world.groups.made(&id("g"), Ok(&failed(None)), world.now);
     assert!(world.at_once().is_empty(), "not at the first look");
@@ -318,7 +318,7 @@ fn a_new_reservation_pod_that_fails_goes_before_the_users_do() {
 }
 
 #[test]
-fn who_loses_a_reservation_again_has_the_same_time_again() {
+fn a_second_loss_of_a_reservation_pod_has_the_same_grace_period() {
     let mut world = lost();
     world
         .groups
@@ -333,7 +333,7 @@ fn who_loses_a_reservation_again_has_the_same_time_again() {
 }
 
 #[test]
-fn users_are_written_down_on_the_reservation_pod_that_works() {
+fn users_are_recorded_on_the_working_reservation_pod() {
     let mut world = World::new();
     let mut ended = failed(Some("GPU-1"));
     (ended.metadata.name, ended.metadata.uid) = (Some("first".to_owned()), Some("first".to_owned()));
@@ -348,7 +348,7 @@ fn users_are_written_down_on_the_reservation_pod_that_works() {
 }
 
 #[test]
-fn a_gpu_is_held_for_a_moment_after_each_last_user() {
+fn a_gpu_stays_reserved_for_a_moment_after_its_last_user() {
     let mut world = used();
     world.groups.pod_gone(&a(), world.now);
     assert!(world.at_once().is_empty());
@@ -362,7 +362,7 @@ fn a_gpu_is_held_for_a_moment_after_each_last_user() {
 }
 
 #[test]
-fn in_another_term_what_was_under_way_is_begun_again() {
+fn in_another_term_interrupted_work_is_started_again() {
     let mut world = World::new();
     let mut first = world.ask("a", "g");
     assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
@@ -375,7 +375,7 @@ fn in_another_term_what_was_under_way_is_begun_again() {
 }
 
 #[test]
-fn a_new_term_takes_off_whom_the_former_left_on_a_reservation_pod() {
+fn a_new_term_removes_users_that_the_former_left_on_a_reservation_pod() {
     let mut world = used();
     let _asks = world.ask("b", "g");
     world.at_once();
@@ -399,7 +399,7 @@ fn a_new_term_takes_off_whom_the_former_left_on_a_reservation_pod() {
 }
 
 #[test]
-fn nothing_is_kept_about_pods_and_groups_that_are_gone() {
+fn deleted_pods_and_gpu_groups_are_forgotten() {
     let mut world = World::new();
     let mut plain = a();
     plain.metadata.annotations = None;
