@@ -4,8 +4,9 @@
 //!
 //! 1. what the reservation pods of its GPUs record, for its portion and its groups (`fractions::users`);
 //! 2. what they were when this process first saw the pod bound;
-//! 3. for a pod that is bound when it is first seen: its own, except that an existing pod group named after the pod or its owner is its group, and
-//!    that a sub-group that its pod group does not have is removed.
+//! 3. its own when it is first seen bound, except that a sub-group that its pod group does not have is removed, and that an existing pod group named
+//!    after the pod or its owner is its group. That last exception is not for a pod that was seen pending: its Binding has just written the pod group
+//!    for which the place was found.
 //!
 //! An event on the pod reports what was restored, once for each change.
 
@@ -83,11 +84,8 @@ impl Charged {
         let said = self.charged(pod);
         match before() {
             Some(before) if pods::is_bound(&before) => self.keep(pod, &before),
-            // The Binding has just written the pod group for which the place was found.
-            Some(_) if pods::annotated_group(pod).is_some() => {}
-            // A Binding for a bind request of another process names none.
-            Some(_) | None if self.listed => self.first_seen(pod),
-            Some(_) | None => {
+            before if self.listed => self.first_seen_bound(pod, before.is_some()),
+            _ => {
                 self.unsure
                     .insert((pod.namespace().unwrap_or_default(), pod.name_any()));
             }
@@ -105,7 +103,7 @@ impl Charged {
         }
         let said = self.charged(&pod);
         if first {
-            self.first_seen(&mut pod);
+            self.first_seen_bound(&mut pod, false);
         }
         self.recorded(&mut pod);
         if self.charged(&pod) == said {
@@ -184,8 +182,9 @@ impl Charged {
             && group.is_none_or(|group| group.spec.sub_groups.iter().any(|one| one.name == *name))
     }
 
-    /// A pod that was bound when first seen: existing pod groups determine its group.
-    fn first_seen(&self, pod: &mut Pod) {
+    /// A pod that is seen bound for the first time: existing pod groups determine its group, unless it was seen pending and its Binding named one. A
+    /// Binding for a bind request of another process names none.
+    fn first_seen_bound(&self, pod: &mut Pod, was_pending: bool) {
         if pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()) != Some(&*self.scheduler) {
             return;
         }
@@ -198,7 +197,9 @@ impl Charged {
             .map(|owner| default_group(&owner.name, &owner.uid))
             .filter(|name| exists(name))
             .peekable();
-        let evident = if exists(&own) {
+        let evident = if was_pending && pods::annotated_group(pod).is_some() {
+            None
+        } else if exists(&own) {
             Some(own)
         } else if of_owners.peek().is_some() {
             let all: Vec<_> = of_owners.collect();

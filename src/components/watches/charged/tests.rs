@@ -242,6 +242,22 @@ fn a_pod_that_named_another_pod_group_before_it_was_bound_is_charged_to_that() {
 }
 
 #[test]
+fn a_sub_group_written_just_before_the_binding_must_be_one_of_the_pod_group() {
+    let mut watch = Watch::new(&[group("gang", &["workers"])]);
+    let member = |sub_group| {
+        pod(
+            json!({"kai.scheduler/subgroup-name": sub_group}),
+            json!({"pod-group-name": "gang"}),
+        )
+    };
+    watch.see(unbound(member("workers")));
+    assert_eq!(
+        watch.see(member("bogus")).labels().get("kai.scheduler/subgroup-name"),
+        None
+    );
+}
+
+#[test]
 fn a_pod_whose_binding_names_no_pod_group_is_charged_to_its_own() {
     let mut watch = Watch::new(&[group("pg-a-1", &[])]);
     let member = pod(json!({}), json!({}));
