@@ -82,9 +82,9 @@ pub async fn run(
     stores: Arc<Stores>,
     bus: Bus,
 ) -> Result<(), Error> {
-    let (keeper, mut asked) = mpsc::channel(ASKS_MAX);
+    let (group_requests, mut asked) = mpsc::channel(ASKS_MAX);
     let mut leading = context.leading.clone();
-    let mut binder = Binder::new(context.clone(), stores, bus, keeper);
+    let mut binder = Binder::new(context.clone(), stores, bus, group_requests);
     let slow_jobs = Arc::clone(&binder.slow_jobs);
     loop {
         binder.run_due();
@@ -190,7 +190,7 @@ struct Binder {
     evictions: Evictions,
 
     caller: Caller,
-    keeper: mpsc::Sender<GroupRequest>,
+    group_requests: mpsc::Sender<GroupRequest>,
     waiting_multi_step: NamespaceQueues<MultiStepBind>,
     multi_step_binds: JoinSet<Finished>,
     /// Pods (by uid) whose multi-step bind waits or is open.
@@ -208,7 +208,7 @@ struct Binder {
 }
 
 impl Binder {
-    fn new(context: Context, stores: Arc<Stores>, bus: Bus, keeper: mpsc::Sender<GroupRequest>) -> Self {
+    fn new(context: Context, stores: Arc<Stores>, bus: Bus, group_requests: mpsc::Sender<GroupRequest>) -> Self {
         Self {
             caller: Caller::new(context.clone(), CALLS_MAX),
             groups: Groups::new(context.settings.sharing.max_wait),
@@ -224,7 +224,7 @@ impl Binder {
             pause: None,
             failures: Failures::default(),
             evictions: Evictions::default(),
-            keeper,
+            group_requests,
             waiting_multi_step: NamespaceQueues::new(MULTI_STEP_PER_NAMESPACE),
             multi_step_binds: JoinSet::new(),
             in_steps: HashSet::new(),
@@ -332,7 +332,7 @@ impl Binder {
         let multi_step = MultiStepBind {
             caller: self.caller.of_term(term),
             stores: Arc::clone(&self.stores),
-            keeper: self.keeper.clone(),
+            group_requests: self.group_requests.clone(),
             bind,
             resumes,
             steps: self.bus.traces.steps(),

@@ -253,11 +253,11 @@ impl History {
 
     /// Whether a pod with a pod group of its own named this one before it was bound. A replica that is started later knows its own only.
     fn has_joined(&self, now: &State, key: &(String, String)) -> bool {
-        let mut own = self
+        let mut members = self
             .bound
             .iter()
             .filter(|(_, pod)| (&pod.namespace, &pod.group) == (&key.0, &key.1));
-        own.any(|(uid, pod)| {
+        members.any(|(uid, pod)| {
             let own = (pod.namespace.clone(), format!("pg-{}-{uid}", pod.name));
             own != *key && now.groups.contains_key(&own)
         })

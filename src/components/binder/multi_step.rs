@@ -123,7 +123,7 @@ pub struct MultiStepBind {
     /// The watched objects.
     pub stores: Arc<Stores>,
     /// To the manager of GPU groups.
-    pub keeper: mpsc::Sender<GroupRequest>,
+    pub group_requests: mpsc::Sender<GroupRequest>,
     /// The ordered bind.
     pub bind: OrderedBind,
     /// The request by which it is resumed; `None` for a new bind.
@@ -314,7 +314,7 @@ impl MultiStepBind {
                 answer,
             };
             let lost = || Stop::Failed("the process is shutting down".to_owned());
-            self.keeper.send(ask).await.map_err(|_| lost())?;
+            self.group_requests.send(ask).await.map_err(|_| lost())?;
             let name = &self.bind.placement.pod;
             device.await.map_err(|_| lost())?.map_err(|why| {
                 Stop::Failed(format!(

@@ -10,6 +10,7 @@ mod runs;
 mod steps;
 mod volumes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -19,22 +20,21 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, Ending, Report};
 use super::intent;
 use super::requests::Caller;
-use crate::components::bus::{OrderedBind, PodRef, StepLog};
-use crate::components::figures::Figures;
-use crate::components::heartbeat::Heartbeat;
-use crate::components::history::History;
-use crate::components::leadership::{self, Scope, Term, Terms};
-use crate::components::readiness::Readiness;
+use crate::components::bus::{Evict, OrderedBind, PodRef, Step, StepLog};
+use crate::components::fractions::users::Share;
+use crate::components::leadership::{Scope, Term, Terms};
+use crate::components::tests::idle_context;
 use crate::components::watches::Stores;
 use crate::components::write_slots::Background;
-use crate::components::{Context, Settings};
+use crate::components::{Context, Settings, pods};
 use crate::devcluster::apiserver::in_process::InProcess;
 use crate::devcluster::apiserver::{Effect, Identity, Match, Options, RuleId, Times};
+use crate::engine::input::{GpuKind, WHOLE};
+use crate::engine::policy::ActionKind;
 
 /// An API server with the namespace `team`, and the context of a process that leads.
 struct Lab {
@@ -62,17 +62,10 @@ impl Lab {
             reads: client.clone(),
             watches: client.clone(),
             writes: client.clone(),
-            refused: leadership::refused(),
             leading: is_leading,
-            scope: Scope::Cluster,
-            only_term: None,
-            shutdown: CancellationToken::new(),
-            readiness: Readiness::default(),
             background: Background::new(settings.background_delay),
-            figures: Figures::default(),
-            heartbeat: Heartbeat::default(),
-            history: History::default(),
             settings: Arc::new(settings),
+            ..idle_context()
         };
         let term = Term {
             number: 1,
@@ -152,6 +145,25 @@ impl Lab {
         read(self.create(pod).await)
     }
 
+    /// The bind of a pod to half of a GPU of the group `g`; `config_maps`: how the names of its ConfigMaps begin.
+    async fn sharing(&self, name: &str, config_maps: &str) -> (Pod, OrderedBind) {
+        let containers = json!([{"name": "main", "image": "i"}]);
+        let annotations = json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": config_maps});
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": "team", "name": name, "annotations": annotations},
+            "spec": {"schedulerName": "kai-scheduler", "containers": containers},
+        });
+        let pod: Pod = read(self.create(pod).await);
+        let mut bind = bind(&pod, "n1");
+        bind.steps = vec![Step::GpuShare];
+        bind.share = Share::of_pod(&pod);
+        bind.placement.received = GpuKind::Fraction;
+        (bind.placement.gpu_count, bind.placement.gpu_portion) = (1, WHOLE / 2);
+        bind.placement.gpu_groups = vec!["g".into()];
+        (pod, bind)
+    }
+
     /// The pod as it is stored.
     async fn seen(&self, name: &str) -> Option<Pod> {
         let api: Api<Pod> = Api::namespaced(self.admin.clone(), "team");
@@ -217,6 +229,19 @@ fn bind(pod: &Pod, node: &str) -> OrderedBind {
     let name = pod.metadata.name.as_deref();
     let request = json!({"metadata": {"name": name}, "spec": {"podName": name, "selectedNode": node}});
     intent::bind(&read(request), pod, "", Some(Vec::new())).expect("a bind")
+}
+
+/// The eviction of a pod.
+fn evict(pod: &Pod) -> Evict {
+    Evict {
+        pod: pods::pod_ref(pod),
+        group: bind(pod, "n1").placement.group,
+        pool: "".into(),
+        action: ActionKind::Reclaim,
+        overrules_budgets: false,
+        message: String::new(),
+        details: BTreeMap::new(),
+    }
 }
 
 fn refuse(code: u16) -> Effect {

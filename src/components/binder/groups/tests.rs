@@ -1,6 +1,6 @@
 //! GPU groups: created for the first bind, kept while there are users or open binds, removed after.
 
-mod course;
+mod events;
 
 use serde_json::{Value, json};
 

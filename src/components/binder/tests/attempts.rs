@@ -5,20 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::*;
-use crate::components::bus::Evict;
-use crate::engine::policy::{ActionKind, DisruptionBudgets};
-
-fn evict(pod: &Pod) -> Evict {
-    Evict {
-        pod: crate::components::pods::pod_ref(pod),
-        group: bind(pod, "n1").placement.group,
-        pool: "".into(),
-        action: ActionKind::Reclaim,
-        overrules_budgets: false,
-        message: String::new(),
-        details: Default::default(),
-    }
-}
+use crate::engine::policy::DisruptionBudgets;
 
 fn evictions() -> Match {
     Match {

@@ -1,4 +1,4 @@
-//! Commands of the keeper of GPU groups, and bind requests that are done.
+//! Commands of the manager of GPU groups, and bind requests that are done.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 

@@ -5,11 +5,10 @@ use serde_json::json;
 use super::super::*;
 use crate::components::bus;
 use crate::components::tests::idle_context;
-use crate::engine::policy::ActionKind;
 
 fn binder() -> Binder {
-    let (keeper, _) = mpsc::channel(1);
-    Binder::new(idle_context(), Arc::default(), bus::channels(1).0, keeper)
+    let (group_requests, _) = mpsc::channel(1);
+    Binder::new(idle_context(), Arc::default(), bus::channels(1).0, group_requests)
 }
 
 /// The pod of the bind that `decided` returns.
@@ -46,16 +45,7 @@ async fn failed_binds_are_kept_only_for_existing_pods() {
 #[tokio::test]
 async fn refused_evictions_are_kept_only_for_existing_pods() {
     let mut binder = binder();
-    let OrderedBind { placement, .. } = intent::tests::decided();
-    let evict = Evict {
-        pod: placement.pod.clone(),
-        group: placement.group.clone(),
-        pool: "".into(),
-        action: ActionKind::Reclaim,
-        overrules_budgets: false,
-        message: String::new(),
-        details: BTreeMap::new(),
-    };
+    let evict = super::evict(&pod());
     let refused = || {
         let report = Report::new(Ending::Failed("a budget allows none".to_owned()));
         Ok((Job::Evict(evict.clone()), report))

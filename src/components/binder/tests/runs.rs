@@ -11,12 +11,8 @@ use super::*;
 use crate::api::BindRequest;
 use crate::components::Error;
 use crate::components::bus::{
-    BindOrder, Change, Evict, Inboxes, Kind, Object, Outcome, Step, ToBinder, ToEvents, ToScheduler, channels,
+    BindOrder, Change, Evict, Inboxes, Kind, Object, Outcome, ToBinder, ToEvents, ToScheduler, channels,
 };
-use crate::components::fractions::users::Share;
-use crate::components::pods;
-use crate::engine::input::{GpuKind, WHOLE};
-use crate::engine::policy::ActionKind;
 
 /// A binder that runs, and what it tells.
 struct Case {
@@ -142,24 +138,7 @@ impl Case {
 
     /// A bind of half of a GPU of the group `g`.
     async fn sharing(&self, name: &str) -> OrderedBind {
-        let containers = json!([{"name": "main", "image": "i"}]);
-        let annotations = json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": name});
-        let pod: Pod = read(
-            self.lab
-                .create(json!({
-                    "apiVersion": "v1", "kind": "Pod",
-                    "metadata": {"namespace": "team", "name": name, "annotations": annotations},
-                    "spec": {"schedulerName": "kai-scheduler", "containers": containers},
-                }))
-                .await,
-        );
-        let mut bind = bind(&pod, "n1");
-        bind.steps = vec![Step::GpuShare];
-        bind.share = Share::of_pod(&pod);
-        bind.placement.received = GpuKind::Fraction;
-        (bind.placement.gpu_count, bind.placement.gpu_portion) = (1, WHOLE / 2);
-        bind.placement.gpu_groups = vec!["g".into()];
-        bind
+        self.lab.sharing(name, name).await.1
     }
 
     /// The reservation pods.
@@ -193,18 +172,6 @@ impl Case {
 
     fn struck(&self, rule: RuleId) -> u32 {
         self.lab.server.faults().struck(rule)
-    }
-}
-
-fn evict(pod: &Pod) -> Evict {
-    Evict {
-        pod: pods::pod_ref(pod),
-        group: bind(pod, "n1").placement.group,
-        pool: "".into(),
-        action: ActionKind::Reclaim,
-        overrules_budgets: false,
-        message: String::new(),
-        details: Default::default(),
     }
 }
 

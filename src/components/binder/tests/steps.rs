@@ -9,19 +9,16 @@ use super::*;
 use crate::api::{BindRequest, PodGroup};
 use crate::components::binder::groups::GroupId;
 use crate::components::binder::multi_step::{GroupRequest, MultiStepBind};
-use crate::components::bus::Step;
-use crate::components::fractions::users::Share;
 use crate::engine::decision::Promise;
-use crate::engine::input::{GpuKind, WHOLE};
 
-/// How the keeper of groups answers.
-type Keeper = fn(&GroupId) -> Result<String, String>;
+/// How the manager of GPU groups answers.
+type Manager = fn(&GroupId) -> Result<String, String>;
 
-/// A bind of half of a GPU for the pod `a`, and what the keeper was asked.
+/// A bind of half of a GPU for the pod `a`, and what the manager of GPU groups was asked.
 struct Case {
     lab: Lab,
     bind: OrderedBind,
-    keeper: Keeper,
+    manager: Manager,
     resumes: Option<BindRequest>,
 }
 
@@ -44,37 +41,22 @@ impl Case {
         while requests.list(&Default::default()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let containers = json!([{"name": "main", "image": "i"}]);
-        let annotations = json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "maps"});
-        let pod: Pod = read(
-            lab.create(json!({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {"namespace": "team", "name": "a", "annotations": annotations},
-                "spec": {"schedulerName": "kai-scheduler", "containers": containers},
-            }))
-            .await,
-        );
-        lab.stores.pods.insert(pod.clone());
-        let mut bind = bind(&pod, "n1");
-        bind.steps = vec![Step::GpuShare];
-        bind.share = Share::of_pod(&pod);
-        bind.placement.received = GpuKind::Fraction;
-        (bind.placement.gpu_count, bind.placement.gpu_portion) = (1, WHOLE / 2);
-        bind.placement.gpu_groups = vec!["g".into()];
+        let (pod, bind) = lab.sharing("a", "maps").await;
+        lab.stores.pods.insert(pod);
         Self {
             lab,
             bind,
-            keeper: gpu,
+            manager: gpu,
             resumes: None,
         }
     }
 
     async fn run(&self) -> (Report, Option<BindRequest>) {
-        let (keeper, mut asked) = mpsc::channel::<GroupRequest>(8);
+        let (group_requests, mut asked) = mpsc::channel::<GroupRequest>(8);
         let bind = MultiStepBind {
             caller: self.lab.caller(),
             stores: Arc::clone(&self.lab.stores),
-            keeper,
+            group_requests,
             bind: self.bind.clone(),
             resumes: self.resumes.clone().map(Arc::new),
             steps: StepLog::default(),
@@ -82,7 +64,7 @@ impl Case {
         let answer = async {
             while let Some(ask) = asked.recv().await {
                 assert_eq!((&*ask.user.name, &ask.user.share), ("a", &self.bind.share));
-                let _ = ask.answer.send((self.keeper)(&ask.id));
+                let _ = ask.answer.send((self.manager)(&ask.id));
             }
         };
         tokio::select! {
@@ -270,7 +252,7 @@ async fn a_pod_that_is_gone_has_ended_or_was_made_anew_needs_no_bind() {
 #[tokio::test(start_paused = true)]
 async fn without_a_device_the_bind_fails_and_says_that_it_is_for_that() {
     let mut case = Case::new().await;
-    case.keeper = |_| Err("no room".to_owned());
+    case.manager = |_| Err("no room".to_owned());
     let (why, report) = case.fails().await;
     assert_eq!(why, "failed to reserve GPUs for pod team/a in gpu group g: no room");
     assert!(report.no_device);

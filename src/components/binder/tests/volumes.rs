@@ -132,6 +132,17 @@ impl Case {
     }
 }
 
+impl Case {
+    /// The promise is written for other processes to see, and not a second time.
+    async fn is_written_once(&self) {
+        self.watch().await;
+        assert_eq!(self.promised(), Some(self.bind.placement.volumes.clone()));
+        let writes = self.lab.writes().len();
+        self.wrote().await;
+        assert_eq!(self.lab.writes().len(), writes);
+    }
+}
+
 fn why(result: Result<(), RequestError>) -> String {
     result.expect_err("it fails").why
 }
@@ -149,15 +160,7 @@ async fn a_promised_volume_is_claimed_and_released() {
         case.lab.see(&volume("v")).await["metadata"]["annotations"],
         json!({BY_US: "yes"})
     );
-    case.watch().await;
-    assert_eq!(
-        case.promised(),
-        Some(case.bind.placement.volumes.clone()),
-        "for another process"
-    );
-    let writes = case.lab.writes().len();
-    case.wrote().await;
-    assert_eq!(case.lab.writes().len(), writes, "it is claimed already");
+    case.is_written_once().await;
 
     case.undo(&written).await;
     assert_eq!(case.referred().await, Value::Null);
@@ -247,15 +250,7 @@ async fn a_volume_is_requested_on_the_node_and_the_request_is_removed_if_the_bin
     let case = Case::new(None).await;
     let written = case.wrote().await;
     assert_eq!(case.selected().await, "n1");
-    case.watch().await;
-    assert_eq!(
-        case.promised(),
-        Some(case.bind.placement.volumes.clone()),
-        "for another process"
-    );
-    let writes = case.lab.writes().len();
-    case.wrote().await;
-    assert_eq!(case.lab.writes().len(), writes, "it is asked for already");
+    case.is_written_once().await;
     case.undo(&written).await;
     assert_eq!(case.selected().await, Value::Null);
 }

@@ -1,4 +1,4 @@
-//! The course of a group: what counts as news, from when waiting times count, and what remains at the end.
+//! Events about a GPU group: what counts as a change, from when waiting times count, and what is forgotten at the end.
 
 use super::*;
 
