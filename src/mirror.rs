@@ -265,7 +265,7 @@ pub struct Mirror {
     requests: bind_request::Requests,
     lookups: groups::Lookups,
     namespaces: relations::Namespaces,
-    /// Bound pods of pod groups of other shards, by their node, if that is unknown here.
+    /// Bound pods by their node, if that is none of the shard.
     elsewhere: links::Links,
     zones: numa::Zones,
     volumes: volumes::Volumes,
@@ -384,10 +384,10 @@ impl Mirror {
             self.config_maps.join(key, pod);
         }
         let same = old.is_some_and(|old| self.read_pod(&old, None) == new);
-        if let Some(node) = pod
-            .node
-            .as_deref()
-            .filter(|_| self.is_elsewhere(pod, new.group.as_ref()))
+        if let Some(node) = pod.node.as_deref()
+            && self.settings.home.is_some()
+            && !new.foreign
+            && self.is_elsewhere(pod)
         {
             self.elsewhere.add(node, key);
         }
@@ -443,7 +443,7 @@ impl Mirror {
             },
             &mut problems,
         );
-        self.belong(pod, membership, &mut input);
+        self.belong(pod, &mut input);
         input.volumes = self.volumes.of(pod).map(Arc::new);
         // One reason is enough, and KAI checks volumes first.
         let blocked =
@@ -459,33 +459,24 @@ impl Mirror {
         input
     }
 
-    /// A bound pod always has a pod group: if its annotation names none that exists, the one of the grouper, else one of its own.
-    fn belong(&self, pod: &packed::Pod, membership: Option<&pod::Membership>, input: &mut PodInput) {
+    /// A bound pod of ours on a node of the shard always has a pod group: if neither its annotation nor the grouper names one, one of its own. On another
+    /// node it is charged only as a member of a known pod group. Nothing here depends on which PodGroups exist, so pods need not be read again when these
+    /// come and go.
+    fn belong(&self, pod: &packed::Pod, input: &mut PodInput) {
         if pod.node.is_none() || input.foreign {
             return;
         }
-        let is_there = |group: &GroupKey| self.group(group).is_some();
-        if let Some(found) = membership
-            && !input.group.as_ref().is_some_and(is_there)
-        {
-            input.group = Some(found.group.clone());
-            input.sub_group.clone_from(&found.sub_group);
-        }
-        // Pods of another shard's group are left out, except on nodes of this shard: changing a pod group does not release what it holds here.
-        if self.is_elsewhere(pod, input.group.as_ref()) {
+        if self.is_elsewhere(pod) {
             input.home = None;
-        }
-        if input.group.is_none() && input.home.is_some() {
+        } else if input.group.is_none() && input.home.is_some() {
             let name = format!("pg-{}-{}", input.pod.name, input.pod.uid);
             input.group = Some(GroupKey::new(&input.pod.namespace, &name));
         }
     }
 
-    /// Whether a pod's group and its node are both of another shard.
-    fn is_elsewhere(&self, pod: &packed::Pod, group: Option<&GroupKey>) -> bool {
-        let group = group.and_then(|group| self.group(group));
-        group.is_some_and(|group| !self.settings.shard.takes(&group.labels))
-            && !pod.node.as_ref().is_some_and(|node| self.nodes.contains_key(&**node))
+    /// Whether a pod is bound to a node that is not one of the shard.
+    fn is_elsewhere(&self, pod: &packed::Pod) -> bool {
+        pod.node.as_ref().is_some_and(|node| !self.nodes.contains_key(&**node))
     }
 
     /// Applies a change on which one pod's input may depend, and emits an event for the pod if it changed.
@@ -597,17 +588,20 @@ impl Mirror {
 
     fn node_gone(&mut self, name: &str, out: &mut Output) {
         if self.nodes.contains_key(name) {
-            self.with_requests_to(name, out, |mirror| {
+            let mut keys = self.requests.pods_bound_for(name);
+            if self.settings.home.is_some() {
+                for pod in self.pods.iter().filter(|pod| pod.node.as_deref() == Some(name)) {
+                    self.elsewhere.add(name, &pod.key);
+                    keys.push(pod.key.clone());
+                }
+            }
+            keys.sort_unstable();
+            keys.dedup();
+            self.with_these_pods(&keys, out, |mirror| {
                 mirror.nodes.remove(name);
             });
             out.events.push(Event::NodeGone(name.into()));
         }
-    }
-
-    /// Applies a change on which the pods with a bind request to the node may depend, and emits events for those that changed.
-    fn with_requests_to(&mut self, node: &str, out: &mut Output, change: impl FnOnce(&mut Self)) {
-        let keys = self.requests.pods_bound_for(node);
-        self.with_these_pods(&keys, out, change);
     }
 
     /// Applies a change on which some pods may depend, and emits events for those that changed.

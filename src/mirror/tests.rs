@@ -529,3 +529,60 @@ fn pods_on_nodes_of_the_shard_are_charged_whatever_pool_their_group_names() {
         "that is another shard's"
     );
 }
+
+#[test]
+fn a_bound_pod_stays_in_the_group_that_it_names_when_its_pod_group_is_deleted() {
+    let home = || Home {
+        label: "kai.scheduler/queue".into(),
+        default: "default".into(),
+    };
+    let settings = || Settings {
+        home: Some(home()),
+        ..Settings::default()
+    };
+    let bound = || {
+        PackedObject::Pod(read(
+            "{metadata: {name: p, namespace: ns, uid: u, annotations: {pod-group-name: g}},
+              spec: {schedulerName: kai-scheduler, nodeName: n0, containers: []}, status: {phase: Running}}",
+        ))
+    };
+    let mut world = World::new(settings());
+    world.apply(node("n0", ""));
+    world.apply(pod("u", ""));
+    world.0.apply(&grouping("u", "own", None));
+    world.apply(group("", "queue: q"));
+    check(&world.apply(bound()), &["pod u Running in g on n0"]);
+    check(&world.delete(group("", "queue: q")), &["group g gone"]);
+    let mut anew = World::new(settings());
+    anew.apply(node("n0", ""));
+    check(&anew.apply(bound()), &["pod u Running in g on n0"]);
+    let events = anew.0.adopt(world.0.groupings()).events;
+    check(&events, &["group own in drafted at 50"]);
+}
+
+#[test]
+fn a_bound_pod_is_charged_without_a_pod_group_only_while_its_node_is_there() {
+    let mut world = World::new(Settings {
+        home: Some(Home {
+            label: "kai.scheduler/queue".into(),
+            default: "default".into(),
+        }),
+        ..Settings::default()
+    });
+    let mut charged = |object: PackedObject, there: bool| -> Vec<bool> {
+        let events = if there { world.apply(object) } else { world.delete(object) };
+        let pods = events.into_iter().filter_map(|event| match event {
+            Event::Pod(pod) => Some(pod.home.is_some() && pod.group.is_some()),
+            _ => None,
+        });
+        pods.collect()
+    };
+    let bound = PackedObject::Pod(read(
+        "{metadata: {name: p, namespace: ns, uid: u}, spec: {schedulerName: kai-scheduler, nodeName: n0, containers: []}, \
+          status: {phase: Running}}",
+    ));
+    assert_eq!(charged(bound, true), [false]);
+    assert_eq!(charged(node("n0", ""), true), [true]);
+    assert_eq!(charged(node("n0", ""), false), [false]);
+    assert_eq!(charged(node("n0", ""), true), [true]);
+}

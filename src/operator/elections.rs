@@ -181,10 +181,12 @@ impl Elections {
         };
         released.cancel();
         // A stuck scheduler ends all elections, each of which releases its Lease first.
-        while let Some(released) = elections.join_next().await {
-            ended = ended.and(released.map_err(Into::into).flatten());
-        }
-        replicas.leave().await;
-        ended
+        let all = async {
+            while let Some(released) = elections.join_next().await {
+                ended = ended.and(released.map_err(Into::into).flatten());
+            }
+            ended
+        };
+        tokio::join!(all, replicas.leave()).0
     }
 }

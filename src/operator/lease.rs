@@ -383,7 +383,13 @@ impl Elector {
             if let Some(busy_for) = self.stuck() {
                 return End::Stuck(busy_for);
             }
-            match tokio::time::timeout(until - now, self.renew()).await {
+            let renewed = tokio::select! {
+                biased;
+                // A renewal that has left and arrives late does not hold the Lease: it conflicts with its release.
+                () = release.cancelled() => return End::Released,
+                renewed = tokio::time::timeout(until - now, self.renew()) => renewed,
+            };
+            match renewed {
                 Ok(Ok(Some(extended))) => until = extended,
                 Ok(Ok(None)) => return End::Lost("another process holds the lease"),
                 Ok(Err(error)) => warn!(%error, "the lease was not renewed; trying again"),
@@ -474,16 +480,34 @@ impl Elector {
 
     /// Clears the holder, so that a standby need not wait.
     async fn give_up(&mut self) {
-        let Some(seen) = self.observed.as_ref().filter(|seen| self.is_ours(seen)) else {
-            return;
-        };
-        let lease = record::released(seen.lease(), clock::now());
-        let how = PostParams::default();
-        let released = self.api.replace(&self.params.name, &how, &lease);
-        match tokio::time::timeout(self.params.retry_period, released).await {
-            Ok(Ok(_)) => info!(lease = self.params.name, "lease released"),
+        let max_wait = self.params.retry_period;
+        match tokio::time::timeout(max_wait, self.release()).await {
+            Ok(Ok(true)) => info!(lease = self.params.name, "lease released"),
+            Ok(Ok(false)) => {}
             Ok(Err(error)) => warn!(%error, "the lease was not released; a standby waits until it has run out"),
             Err(_elapsed) => warn!("the lease was not released in time; a standby waits until it has run out"),
+        }
+    }
+
+    /// Writes the Lease without a holder. False: it is not ours.
+    async fn release(&mut self) -> kube::Result<bool> {
+        loop {
+            let Some(seen) = self.observed.as_ref().filter(|seen| self.is_ours(seen)) else {
+                return Ok(false);
+            };
+            let lease = record::released(seen.lease(), clock::now());
+            let written = self
+                .api
+                .replace(&self.params.name, &PostParams::default(), &lease)
+                .await;
+            match written {
+                // A renewal of ours arrived first.
+                Err(error) if code(&error) == Some(409) => {
+                    let now = self.api.get_opt(&self.params.name).await?;
+                    self.see(now);
+                }
+                written => return written.map(|_| true),
+            }
         }
     }
 

@@ -232,6 +232,25 @@ async fn after_a_crash_another_replica_leads_once_the_lease_has_expired() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_renewal_without_an_answer_does_not_delay_the_release() {
+    for effect in [Effect::Hang, Effect::HangAfter] {
+        let lab = Lab::new().await;
+        let mut a = lab.replica("a");
+        a.leads().await;
+        // The watch does not show a renewal that has taken effect, so the release conflicts with it.
+        lab.server.faults().silence_watches(Match::verb_on("watch", "leases"));
+        let renewal = lab.fault("update", "a", effect, Times::Always);
+        while lab.server.faults().struck(renewal) == 0 {
+            sleep(Duration::from_millis(50)).await;
+        }
+        lab.server.faults().remove(renewal);
+        a.release.cancel();
+        timeout(MOMENT, a.run).await.expect("it has ended").unwrap().unwrap();
+        assert_eq!(lab.holder().await, None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_ends_at_its_deadline_and_another_follows() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
