@@ -347,6 +347,12 @@ impl Mirror {
         known.filter(|known| known.pod.uid == pod.uid)
     }
 
+    /// The pod group that the grouper found for a pod, whatever the pod's annotation says.
+    #[must_use]
+    pub fn grouped_in(&self, pod: &PodRef) -> Option<&GroupKey> {
+        Some(&self.memberships.get(&*pod.uid)?.group)
+    }
+
     /// The claim allocations of a bind, in the API's form.
     #[must_use]
     pub fn given(&self, bind: &crate::engine::decision::Bind) -> claims::allocation::GivenAllocations {

@@ -281,6 +281,9 @@ pub mod condition {
     pub const POD_SCHEDULED: &str = "PodScheduled";
     /// Of pods: whether the bind was carried out.
     pub const POD_BOUND: &str = "PodBound";
+    /// Of pods that were not bound as members of the pod group that is named after them or their owner: its message names the pod group that they were
+    /// bound in. Unlike the pod's annotations, a tenant cannot change it.
+    pub const BOUND_IN_POD_GROUP: &str = "unikai.dev/bound-in-pod-group";
     /// Of queues: whether an entry of its schedule is in force.
     pub const QUOTA_SCHEDULE: &str = "QuotaSchedule";
     /// Of PodGroups, per node pool: could not be scheduled.

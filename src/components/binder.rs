@@ -351,6 +351,7 @@ impl Binder {
         {
             let attempt = Attempt {
                 context: self.context.of_term(term),
+                stores: Arc::clone(&self.stores),
                 steps: self.bus.traces.steps(),
             };
             let (bus, slow_jobs) = (self.bus.clone(), Arc::clone(&self.slow_jobs));

@@ -137,6 +137,8 @@ pub struct OrderedBind {
     pub labels: BTreeMap<String, String>,
     /// What the binding writes into the pod's annotations.
     pub annotations: BTreeMap<String, String>,
+    /// The grouper found another pod group for the pod than the one that it was decided in.
+    pub regrouped: bool,
     /// The steps that precede the Binding.
     pub steps: Vec<Step>,
     /// What is allocated to the pod's claims, in the form of the API.

@@ -30,6 +30,7 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use catchup::{CatchUp, Listing};
 use charged::Charged;
+pub use charged::{found_group, recorded_group};
 pub use kinds::Watched;
 use read::Read;
 pub use store::{Key, Store, Stores};

@@ -570,7 +570,11 @@ fn a_bound_pod_is_charged_without_a_pod_group_only_while_its_node_is_there() {
         ..Settings::default()
     });
     let mut charged = |object: PackedObject, there: bool| -> Vec<bool> {
-        let events = if there { world.apply(object) } else { world.delete(object) };
+        let events = if there {
+            world.apply(object)
+        } else {
+            world.delete(object)
+        };
         let pods = events.into_iter().filter_map(|event| match event {
             Event::Pod(pod) => Some(pod.home.is_some() && pod.group.is_some()),
             _ => None,

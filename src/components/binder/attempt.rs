@@ -1,8 +1,10 @@
 //! One binding or eviction, from the first request to a certain end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
@@ -10,8 +12,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::claims::Claims;
+use crate::api::names::{annotation, condition, reason};
+use crate::clock;
 use crate::components::bus::{Evict, OrderedBind, PodRef, Step, StepLog};
 use crate::components::retry::{Backoff, Failure, asked_pause, failure, refused_by_budget};
+use crate::components::watches::{Stores, found_group, recorded_group};
 use crate::components::{Context, pods};
 use crate::engine::policy::DisruptionBudgets;
 
@@ -105,6 +110,8 @@ enum Seen {
 pub struct Attempt {
     /// Clients and settings.
     pub context: Context,
+    /// The watched objects.
+    pub stores: Arc<Stores>,
     /// The steps, for traces.
     pub steps: StepLog,
 }
@@ -112,6 +119,15 @@ pub struct Attempt {
 impl Attempt {
     /// Binds a pod.
     pub async fn bind(&self, bind: &OrderedBind) -> Report {
+        if let Some(group) = self.group_to_record(bind) {
+            let report = self
+                .steps
+                .step("record the pod group", self.record_group(bind, group))
+                .await;
+            if report.ending != Ending::Done {
+                return report;
+            }
+        }
         if !bind.labels.is_empty() {
             let report = self.steps.step("label the pod", self.label(bind)).await;
             if report.ending != Ending::Done {
@@ -136,6 +152,38 @@ impl Attempt {
             claims.release().await;
         }
         report
+    }
+
+    /// The pod group that the Binding names, if another process might find another one for the pod once it is bound.
+    fn group_to_record<'b>(&self, bind: &'b OrderedBind) -> Option<&'b str> {
+        let pod = &bind.placement.pod;
+        let group = bind.annotations.get(annotation::POD_GROUP_NAME)?;
+        let known = self.stores.pods.get(&pod.namespace, &pod.name)?;
+        let differs = match recorded_group(&known) {
+            Some(recorded) => recorded != group,
+            None => bind.regrouped || found_group(&self.stores, &known).is_some_and(|found| found != *group),
+        };
+        differs.then_some(group)
+    }
+
+    /// Writes the pod group into the pod's status.
+    async fn record_group(&self, bind: &OrderedBind, group: &str) -> Report {
+        let pod = &bind.placement.pod;
+        let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
+        let patch = Patch::Strategic(json!({
+            "metadata": {"uid": &*pod.uid},
+            "status": {"conditions": [{
+                "type": condition::BOUND_IN_POD_GROUP,
+                "status": "True",
+                "reason": reason::BOUND,
+                "message": group,
+                "lastTransitionTime": Time(clock::now()),
+            }]},
+        }));
+        let params = PatchParams::default();
+        let record = || async { api.patch_status(&pod.name, &params, &patch).await.map(drop) };
+        self.until_certain(pod, Some(&bind.placement.node), BIND_TRIES, record)
+            .await
     }
 
     /// Adds missing labels to the pod.

@@ -120,8 +120,12 @@ pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<V
     };
     let gpu = spec.received_gpu.clone().unwrap_or_default();
     let portion: f64 = gpu.portion.and_then(|text| text.parse().ok()).unwrap_or_default();
-    let group = pods::annotated_group(pod).unwrap_or_else(|| pods::group_key(&pod.metadata));
+    let named = pods::annotated_group(pod);
     let mut annotations = BTreeMap::from([(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), received(kind).to_owned())]);
+    if let Some(group) = &named {
+        annotations.insert(annotation::POD_GROUP_NAME.to_owned(), group.name().to_owned());
+    }
+    let group = named.unwrap_or_else(|| pods::group_key(&pod.metadata));
     if !spec.predicted_numa_zones.is_empty()
         && let Ok(zones) = serde_json::to_string(&spec.predicted_numa_zones)
     {
@@ -159,6 +163,7 @@ pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<V
             claims: Vec::new(),
         },
         annotations,
+        regrouped: false,
         steps: share.into_iter().chain(bound_late).collect(),
         given: GivenAllocations::default(),
         share: asked.unwrap_or_else(|| Share::of_pod(pod)),

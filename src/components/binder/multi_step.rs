@@ -195,6 +195,7 @@ impl MultiStepBind {
             Stage::Binding => {
                 let attempt = Attempt {
                     context: self.caller.context.clone(),
+                    stores: Arc::clone(&self.stores),
                     steps: self.steps.clone(),
                 };
                 *report = attempt.bind(&self.bind).await;

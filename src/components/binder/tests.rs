@@ -219,6 +219,7 @@ impl Lab {
     fn attempt(&self) -> Attempt {
         Attempt {
             context: self.context.clone(),
+            stores: Arc::clone(&self.stores),
             steps: StepLog::default(),
         }
     }

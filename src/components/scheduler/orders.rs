@@ -74,6 +74,9 @@ fn bind(placement: Bind, mirror: &Mirror, shard: &Shard, pool: &Arc<str>) -> Ord
         pool: Arc::clone(pool),
         labels: labels.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
         given: mirror.given(&placement),
+        regrouped: mirror
+            .grouped_in(&placement.pod)
+            .is_some_and(|group| *group != placement.group),
         share: pod.map(|pod| Share::of(pod.annotations.iter())).unwrap_or_default(),
         placement,
         annotations,

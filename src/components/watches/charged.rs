@@ -4,9 +4,9 @@
 //!
 //! 1. what the reservation pods of its GPUs record, for its portion and its groups (`fractions::users`);
 //! 2. what they were when this process first saw the pod bound;
-//! 3. its own when it is first seen bound, except that a sub-group that its pod group does not have is removed, and that an existing pod group named
-//!    after the pod or its owner is its group. That last exception is not for a pod that was seen pending: its Binding has just written the pod group
-//!    for which the place was found.
+//! 3. its own when it is first seen bound, except that a sub-group that its pod group does not have is removed, and that its pod group is the one which
+//!    the binder has recorded in its status, else an existing one that is named after the pod or its owner. The binder records it before the Binding,
+//!    if it differs from the one that would be found ([`found_group`]), so that every process finds the same, whenever it starts.
 //!
 //! An event on the pod reports what was restored, once for each change.
 
@@ -20,7 +20,7 @@ use kube::ResourceExt;
 
 use super::{Key, Stores};
 use crate::api::gpu_request::is_group_label;
-use crate::api::names::{annotation, label, reason};
+use crate::api::names::{annotation, condition, label, reason};
 use crate::components::Settings;
 use crate::components::bus::{Note, Severity, Subject};
 use crate::components::fractions::users::{self, User};
@@ -84,7 +84,7 @@ impl Charged {
         let said = self.charged(pod);
         match before() {
             Some(before) if pods::is_bound(&before) => self.keep(pod, &before),
-            before if self.listed => self.first_seen_bound(pod, before.is_some()),
+            _ if self.listed => self.first_seen_bound(pod),
             _ => {
                 self.unsure
                     .insert((pod.namespace().unwrap_or_default(), pod.name_any()));
@@ -103,7 +103,7 @@ impl Charged {
         }
         let said = self.charged(&pod);
         if first {
-            self.first_seen_bound(&mut pod, false);
+            self.first_seen_bound(&mut pod);
         }
         self.recorded(&mut pod);
         if self.charged(&pod) == said {
@@ -182,32 +182,15 @@ impl Charged {
             && group.is_none_or(|group| group.spec.sub_groups.iter().any(|one| one.name == *name))
     }
 
-    /// A pod that is seen bound for the first time: existing pod groups determine its group, unless it was seen pending and its Binding named one. A
-    /// Binding for a bind request of another process names none.
-    fn first_seen_bound(&self, pod: &mut Pod, was_pending: bool) {
+    /// A pod that is seen bound for the first time.
+    fn first_seen_bound(&self, pod: &mut Pod) {
         if pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()) != Some(&*self.scheduler) {
             return;
         }
         let namespace = pod.namespace().unwrap_or_default();
-        let exists = |name: &str| self.stores.pod_groups.contains(&namespace, name);
         let named = pod.annotations().get(annotation::POD_GROUP_NAME).cloned();
-        let own = default_group(&pod.name_any(), pod.metadata.uid.as_deref().unwrap_or_default());
-        let owners = pod.metadata.owner_references.iter().flatten();
-        let mut of_owners = owners
-            .map(|owner| default_group(&owner.name, &owner.uid))
-            .filter(|name| exists(name))
-            .peekable();
-        let evident = if was_pending && pods::annotated_group(pod).is_some() {
-            None
-        } else if exists(&own) {
-            Some(own)
-        } else if of_owners.peek().is_some() {
-            let all: Vec<_> = of_owners.collect();
-            let said = named.as_ref().filter(|named| all.contains(named));
-            said.or(all.first()).cloned()
-        } else {
-            None
-        };
+        let recorded = recorded_group(pod).map(str::to_owned);
+        let evident = recorded.or_else(|| found_group(&self.stores, pod));
         if let Some(evident) = &evident
             && named.as_ref() != Some(evident)
         {
@@ -338,6 +321,35 @@ impl Charged {
             annotations: BTreeMap::new(),
         });
     }
+}
+
+/// The pod group that the binder has recorded in a pod's status.
+#[must_use]
+pub fn recorded_group(pod: &Pod) -> Option<&str> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let record = conditions
+        .iter()
+        .find(|condition| condition.type_ == condition::BOUND_IN_POD_GROUP)?;
+    record.message.as_deref()
+}
+
+/// The pod group of a bound pod without a record, if one exists that is named after the pod or an owner.
+#[must_use]
+pub fn found_group(stores: &Stores, pod: &Pod) -> Option<String> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let exists = |name: &String| stores.pod_groups.contains(&namespace, name);
+    let own = default_group(&pod.name_any(), pod.metadata.uid.as_deref().unwrap_or_default());
+    if exists(&own) {
+        return Some(own);
+    }
+    let owners = pod.metadata.owner_references.iter().flatten();
+    let mut of_owners = owners
+        .map(|owner| default_group(&owner.name, &owner.uid))
+        .filter(exists);
+    let first = of_owners.next()?;
+    let named = pod.annotations().get(annotation::POD_GROUP_NAME);
+    let named = named.filter(|named| **named != first && of_owners.any(|name| name == **named));
+    Some(named.cloned().unwrap_or(first))
 }
 
 /// Labels and annotations by key.

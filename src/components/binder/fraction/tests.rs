@@ -35,6 +35,7 @@ fn bind(pod: &Pod, portion: i64) -> OrderedBind {
             claims: Vec::new(),
         },
         annotations: BTreeMap::new(),
+        regrouped: false,
         steps: Vec::new(),
         given: Default::default(),
         share: Default::default(),

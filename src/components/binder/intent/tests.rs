@@ -33,6 +33,7 @@ pub fn decided() -> OrderedBind {
             claims: Vec::new(),
         },
         annotations: [("received-resource-type".to_owned(), "Fraction".to_owned())].into(),
+        regrouped: false,
         steps: vec![Step::GpuShare],
         given: Default::default(),
         share: Share::of([("gpu-fraction", "0.5"), ("gpu-fraction-num-devices", "2")].into_iter()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::*;
+use crate::components::watches::recorded_group;
 use crate::engine::policy::DisruptionBudgets;
 
 fn evictions() -> Match {
@@ -43,6 +44,76 @@ async fn missing_labels_are_written_before_the_binding_and_without_them_there_is
     lab.fault(Match::verb_on("patch", "pods"), refuse(403), Times::Always);
     assert!(failed(&lab.attempt().bind(&labelled).await));
     assert_eq!(lab.node_of("b").await, None);
+}
+
+/// The bind of a pod, as a member of the pod group `gang`.
+fn bind_in_gang(pod: &Pod) -> OrderedBind {
+    let mut bind = bind(pod, "n1");
+    bind.annotations.insert("pod-group-name".to_owned(), "gang".to_owned());
+    bind
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_group_that_other_processes_would_not_find_is_recorded_before_the_binding() {
+    let lab = Lab::new().await;
+    let group = |name: String| read(json!({"metadata": {"namespace": "team", "name": name}, "spec": {}, "status": {}}));
+    let show = |pod: &Pod| {
+        lab.stores.pods.insert(pod.clone());
+    };
+    let recorded = async |name: &str| {
+        let seen = lab.seen(name).await.unwrap();
+        recorded_group(&seen).map(str::to_owned)
+    };
+    let usual = lab.pod("usual").await;
+    show(&usual);
+    assert_eq!(lab.attempt().bind(&bind_in_gang(&usual)).await.ending, Ending::Done);
+    assert_eq!(lab.writes(), ["create pods/binding 201"], "nothing says otherwise");
+
+    let grouped = lab.pod("grouped").await;
+    show(&grouped);
+    let mut bind = bind_in_gang(&grouped);
+    bind.regrouped = true;
+    assert_eq!(lab.attempt().bind(&bind).await.ending, Ending::Done);
+    assert_eq!(lab.writes()[1..], ["patch pods/status 200", "create pods/binding 201"]);
+    assert_eq!(recorded("grouped").await.as_deref(), Some("gang"));
+
+    let own = lab.pod("own").await;
+    show(&own);
+    let uid = own.metadata.uid.as_deref().unwrap();
+    lab.stores.pod_groups.insert(group(format!("pg-own-{uid}")));
+    assert_eq!(lab.attempt().bind(&bind_in_gang(&own)).await.ending, Ending::Done);
+    assert_eq!(recorded("own").await.as_deref(), Some("gang"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_a_bind_that_failed_is_corrected_by_the_next() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    lab.stores.pods.insert(pod.clone());
+    let mut first = bind_in_gang(&pod);
+    first.regrouped = true;
+    let rule = lab.fault(Match::bindings(), refuse(403), Times::Always);
+    assert!(failed(&lab.attempt().bind(&first).await));
+    lab.server.faults().remove(rule);
+    lab.stores.pods.insert(lab.seen("a").await.unwrap());
+    let mut second = bind(&pod, "n1");
+    second
+        .annotations
+        .insert("pod-group-name".to_owned(), "other".to_owned());
+    assert_eq!(lab.attempt().bind(&second).await.ending, Ending::Done);
+    assert_eq!(recorded_group(&lab.seen("a").await.unwrap()), Some("other"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_record_a_pod_is_not_bound() {
+    let lab = Lab::new().await;
+    let pod = lab.pod("a").await;
+    lab.stores.pods.insert(pod.clone());
+    let mut bind = bind_in_gang(&pod);
+    bind.regrouped = true;
+    lab.fault(Match::verb_on("patch", "pods"), refuse(403), Times::Always);
+    assert!(failed(&lab.attempt().bind(&bind).await));
+    assert_eq!(lab.node_of("a").await, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -232,13 +232,23 @@ fn after_a_restart_a_pod_belongs_to_the_group_that_is_named_after_it_or_its_owne
 }
 
 #[test]
-fn a_pod_that_named_another_pod_group_before_it_was_bound_is_charged_to_that() {
-    let mut watch = Watch::new(&[group("pg-a-1", &[]), group("gang", &[])]);
-    let member = pod(json!({}), json!({"pod-group-name": "gang"}));
-    watch.see(unbound(member.clone()));
-    let seen = watch.see(member);
+fn a_pod_is_charged_to_the_pod_group_in_which_it_was_bound_whenever_it_is_first_seen() {
+    let record = json!({"type": "unikai.dev/bound-in-pod-group", "status": "True", "message": "gang"});
+    let bound_in_gang = |named: &str| {
+        let mut pod = pod(json!({}), json!({"pod-group-name": named}));
+        pod.status.as_mut().unwrap().conditions = serde_json::from_value(json!([record])).unwrap();
+        pod
+    };
+    let groups = [group("pg-a-1", &[]), group("gang", &[])];
+    let mut watch = Watch::new(&groups);
+    watch.see(unbound(bound_in_gang("gang")));
+    let seen = watch.see(bound_in_gang("gang"));
     assert_eq!(seen.annotations()["pod-group-name"], "gang");
     assert!(watch.told().is_empty());
+    for named in ["gang", "pg-a-1", "nosuch"] {
+        let seen = Watch::new(&groups).see(bound_in_gang(named));
+        assert_eq!(seen.annotations()["pod-group-name"], "gang", "{named}");
+    }
 }
 
 #[test]
