@@ -206,7 +206,7 @@ impl Configuration {
         let mut told_of = Vec::new();
         loop {
             let listed = configs.listed && shards.listed;
-            let wake = [changed.filter(|_| listed), write_at].into_iter().flatten().min();
+            let wake = [changed, write_at].into_iter().flatten().min().filter(|_| listed);
             tokio::select! {
                 changes = configs.next() => for change in changes {
                     let (name, state) = change.read(|config| (config.spec, config.status.unwrap_or_default().conditions));

@@ -503,19 +503,27 @@ fn silent(view: &View<'_>) -> Option<String> {
 }
 
 fn wrong_status(view: &View<'_>) -> Option<String> {
-    let mut held: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut held: BTreeMap<&str, (i64, Vec<&str>)> = BTreeMap::new();
     for (pod, _) in view
         .before
         .holding(view.now)
         .filter(|(pod, _)| !pod.reservation && pod.ours)
     {
-        *held.entry(&pod.queue).or_default() += pod.charged();
-        *held.entry(parent_of(&pod.queue)).or_default() += pod.charged();
+        for queue in [&*pod.queue, parent_of(&pod.queue)] {
+            let (sum, pods) = held.entry(queue).or_default();
+            *sum += pod.charged();
+            pods.push(&pod.name);
+        }
     }
     view.now.queues.iter().find_map(|(name, queue)| {
-        let held = held.get(&**name).copied().unwrap_or(0);
-        (held != queue.allocated)
-            .then(|| format!("queue {name} shows {} thousandths and holds {held}", queue.allocated))
+        let (held, pods) = held.get(&**name).cloned().unwrap_or_default();
+        (held != queue.allocated).then(|| {
+            let pods = pods.join(", ");
+            format!(
+                "queue {name} shows {} thousandths and holds {held}: {pods}",
+                queue.allocated
+            )
+        })
     })
 }
 

@@ -1,6 +1,7 @@
 //! One run: a cluster, its world, the replicas and the actors, all in this thread and on tokio's paused clock.
 
 use std::cell::Cell;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -43,8 +44,29 @@ pub struct Outcome {
     pub last: String,
 }
 
+/// Ends the process if a run takes too long: a task that never waits keeps virtual time from passing. Real time is needed to notice that.
+struct Overdue(#[expect(dead_code, reason = "its end is what counts")] mpsc::Sender<()>);
+
+impl Overdue {
+    fn begin(seed: u64, steps: usize) -> Self {
+        let (sender, ended) = mpsc::channel();
+        let limit = Duration::from_mins(2) + Duration::from_millis(500) * u32::try_from(steps).unwrap_or(u32::MAX);
+        let watch = move || {
+            if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                println!(
+                    "seed {seed} with {steps} steps does not end: after {limit:?}, virtual time does not pass any more"
+                );
+                std::process::exit(1);
+            }
+        };
+        std::thread::spawn(watch);
+        Self(sender)
+    }
+}
+
 /// Runs the steps of a seed.
 pub fn run(seed: u64, steps: &[Timed], how: &How) -> Outcome {
+    let _overdue = Overdue::begin(seed, steps.len());
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().start_paused(true);
     // Without it, whose turn it is of those that are ready differs from run to run.

@@ -16,7 +16,7 @@ use crate::components::bus::{Bind, OrderedBind, Step};
 use crate::components::fractions::users::Share;
 use crate::components::{Settings, pods};
 use crate::engine::decision::Promise;
-use crate::engine::input::{GpuKind, WHOLE};
+use crate::engine::input::{GpuKind, GroupKey, WHOLE};
 use crate::mirror::claims::allocation::GivenAllocations;
 use crate::mirror::{bind_request, numa};
 
@@ -39,7 +39,7 @@ pub fn request(bind: &OrderedBind, settings: &Settings) -> BindRequest {
             name: Some(placement.pod.name.to_string()),
             namespace: Some(placement.pod.namespace.to_string()),
             labels: Some(labels),
-            annotations: share(bind),
+            annotations: decided(bind),
             owner_references: Some(vec![owned_by(bind)]),
             ..ObjectMeta::default()
         },
@@ -67,12 +67,16 @@ fn pool_label<'b>(bind: &'b OrderedBind, settings: &'b Settings) -> Option<(&'b 
     named.then_some((settings.pools.key.as_str(), &*bind.pool))
 }
 
-/// The pod's GPU sharing request, for the process that resumes the bind: the pod's annotations may have changed by then.
-fn share(bind: &OrderedBind) -> Option<BTreeMap<String, String>> {
-    let text = serde_json::to_string(&bind.share)
-        .ok()
-        .filter(|_| !bind.share.is_empty())?;
-    Some([(annotation::GPU_SHARE.to_owned(), text)].into())
+/// What the pod's annotations say at the decision, for the process that resumes the bind: they may have changed by then. The pod group and the GPU
+/// sharing request.
+fn decided(bind: &OrderedBind) -> Option<BTreeMap<String, String>> {
+    let group = bind.annotations.get(annotation::POD_GROUP_NAME);
+    let group = group.map(|name| (annotation::POD_GROUP_NAME.to_owned(), name.clone()));
+    let share = serde_json::to_string(&bind.share).ok();
+    let share = share.filter(|_| !bind.share.is_empty());
+    let share = share.map(|text| (annotation::GPU_SHARE.to_owned(), text));
+    let all: BTreeMap<_, _> = group.into_iter().chain(share).collect();
+    (!all.is_empty()).then_some(all)
 }
 
 /// An owner reference to the pod.
@@ -120,7 +124,9 @@ pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<V
     };
     let gpu = spec.received_gpu.clone().unwrap_or_default();
     let portion: f64 = gpu.portion.and_then(|text| text.parse().ok()).unwrap_or_default();
-    let named = pods::annotated_group(pod);
+    let recorded = request.annotations().get(annotation::POD_GROUP_NAME);
+    let recorded = recorded.map(|name| GroupKey::new(&pod.namespace().unwrap_or_default(), name));
+    let named = recorded.or_else(|| pods::annotated_group(pod));
     let mut annotations = BTreeMap::from([(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), received(kind).to_owned())]);
     if let Some(group) = &named {
         annotations.insert(annotation::POD_GROUP_NAME.to_owned(), group.name().to_owned());

@@ -460,8 +460,8 @@ impl PodGroupWriter {
         let entry = grouped_pods.get(&member.uid)?;
         let group = entry.group.clone()?;
         let (named, placed) = (entry.named.as_ref() == Some(&group), entry.is_placed());
-        // A Binding names the group and cannot set the sub-group label, so a bound pod needs the write, too.
-        let late = (entry.bound && placed) || entry.leaving;
+        // A Binding names the group and cannot set the sub-group label, so a bound pod may need the write, too. So does one that was bound without a name.
+        let late = (entry.bound && placed && entry.named.is_some()) || entry.leaving;
         if (named && placed) || late {
             return None;
         }

@@ -153,22 +153,24 @@ impl Charged {
         both.map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
-    /// Keeps everything as it was.
+    /// Keeps everything as it was, except for what the grouper writes after the binding.
     fn keep(&self, pod: &mut Pod, before: &Pod) {
-        if self.is_late_mark(pod, before)
-            && let Some(name) = pod.labels().get(label::SUBGROUP_NAME).cloned()
-        {
-            put_back(&mut pod.metadata.labels, before.metadata.labels.as_ref(), |key| {
-                self.is_charged_label(key)
-            });
+        let sub_group = pod.labels().get(label::SUBGROUP_NAME).cloned();
+        let sub_group = sub_group.filter(|_| self.is_late_mark(pod, before));
+        put_back(&mut pod.metadata.labels, before.metadata.labels.as_ref(), |key| {
+            self.is_charged_label(key)
+        });
+        if let Some(name) = sub_group {
             pod.labels_mut().insert(label::SUBGROUP_NAME.to_owned(), name);
-        } else {
-            put_back(&mut pod.metadata.labels, before.metadata.labels.as_ref(), |key| {
-                self.is_charged_label(key)
-            });
         }
+        let group = pod.annotations().get(annotation::POD_GROUP_NAME).cloned();
+        let group = group.filter(|_| pods::annotated_group(before).is_none());
         let annotations = before.metadata.annotations.as_ref();
         put_back(&mut pod.metadata.annotations, annotations, is_charged_annotation);
+        if let Some(name) = group {
+            pod.annotations_mut()
+                .insert(annotation::POD_GROUP_NAME.to_owned(), name);
+        }
     }
 
     /// The grouper writes the sub-group of a pod after the binding if there was no time before.

@@ -83,6 +83,22 @@ fn a_bind_request_has_all_data_of_the_bind() {
 }
 
 #[test]
+fn a_resumed_bind_names_the_pod_group_of_the_decision_whatever_the_pod_names_now() {
+    let mut bind = decided();
+    let annotation = ("pod-group-name".to_owned(), "gang".to_owned());
+    bind.annotations.extend([annotation.clone()]);
+    let request = request(&bind, &Settings::default());
+    let mut changed = pod(None, "Pending");
+    for named in [None, Some("other")] {
+        let named = named.map(|name| [(annotation.0.clone(), name.to_owned())].into());
+        changed.metadata.annotations = named;
+        let resumed = super::bind(&request, &changed, POOL, Some(Vec::new())).unwrap();
+        assert_eq!(resumed.placement.group.name(), "gang");
+        assert_eq!(resumed.annotations.get("pod-group-name"), Some(&annotation.1));
+    }
+}
+
+#[test]
 fn portions_have_two_places() {
     let shown = [WHOLE, WHOLE / 2, WHOLE / 3, WHOLE / 8, 0].map(portion);
     assert_eq!(shown, ["1.00", "0.50", "0.33", "0.12", "0.00"]);

@@ -252,6 +252,15 @@ fn a_pod_is_charged_to_the_pod_group_in_which_it_was_bound_whenever_it_is_first_
 }
 
 #[test]
+fn a_pod_that_was_bound_without_a_pod_group_gets_the_one_that_the_grouper_writes_once() {
+    let mut watch = Watch::new(&[]);
+    let named = |group: &str| pod(json!({}), json!({"pod-group-name": group}));
+    assert!(watch.see(pod(json!({}), json!({}))).annotations().is_empty());
+    assert_eq!(watch.see(named("pg-a-1")).annotations()["pod-group-name"], "pg-a-1");
+    assert_eq!(watch.see(named("other")).annotations()["pod-group-name"], "pg-a-1");
+}
+
+#[test]
 fn a_sub_group_written_just_before_the_binding_must_be_one_of_the_pod_group() {
     let mut watch = Watch::new(&[group("gang", &["workers"])]);
     let member = |sub_group| {
