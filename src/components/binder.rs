@@ -35,7 +35,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{Instrument, error, info, info_span};
+use tracing::{Instrument, error, info, info_span, warn};
 
 use crate::api::BindRequest;
 use crate::clock;
@@ -110,13 +110,19 @@ pub async fn run(
     // Binds that wait for a device end: the next leader resumes them by their bind requests.
     drop(asked);
     binder.groups = Groups::default();
-    while let Some(ended) = binder.under_way.join_next().await {
-        binder.ended(ended)?;
-    }
-    while let Some(ended) = binder.multi_step_binds.join_next().await {
-        binder.multi_step_ended(ended)?;
-    }
-    Ok(())
+    let jobs = async {
+        while let Some(ended) = binder.under_way.join_next().await {
+            binder.ended(ended)?;
+        }
+        while let Some(ended) = binder.multi_step_binds.join_next().await {
+            binder.multi_step_ended(ended)?;
+        }
+        Ok(())
+    };
+    timeout(FINISH, jobs).await.unwrap_or_else(|_| {
+        warn!("jobs of the binder do not end, as the API server does not answer; the next leader sees what has become of them");
+        Ok(())
+    })
 }
 
 /// A bind or an eviction that takes one request.
@@ -159,6 +165,8 @@ impl SlowJobs {
     }
 }
 
+/// How long open jobs may take at shutdown: less than all components may.
+const FINISH: Duration = Duration::from_secs(15);
 /// Limit on open jobs, including slow ones.
 const UNDER_WAY_MAX: usize = 1_024;
 /// Why a job is not started.
@@ -592,7 +600,8 @@ impl Binder {
         let stays = shown
             .as_ref()
             .is_some_and(|shown| shown.metadata.uid.as_deref() == Some(&*pod.uid) && !pods::is_finished(shown));
-        self.groups.close(pod, &ids, bound && stays, now);
+        // As long as it may be bound, its device is not given to others.
+        self.groups.close(pod, &ids, (bound || report.uncertain) && stays, now);
         let wait_after_failure = self.failures.waits(&bind).pod;
         self.note(&bind, &report, self.groups.opened_by(pod, &ids));
         let wait = match &report.ending {
@@ -739,25 +748,27 @@ async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finish
         ..
     } = multi_step;
     ended(&bus, &bind, &report, &steps, began);
+    // The bind request stays, and the bind is resumed.
+    let goes_on = report.uncertain || caller.context.shutdown.is_cancelled();
     let pod = stores.pods.get(&bind.placement.pod.namespace, &bind.placement.pod.name);
     let foreign = resumes.as_deref().filter(|request| !intent::is_ours(request));
     match &report.ending {
         Ending::Done => cleanup::correct(&caller, &bind.placement.node, pod.as_deref()).await,
         Ending::Overtaken => {}
-        Ending::Failed(_) if caller.context.shutdown.is_cancelled() => {}
+        Ending::Failed(_) if goes_on => {}
         Ending::Failed(why) => {
             // The scheduler first, so that it has the retry time when it sees the bind request go.
-            let goes_on = match foreign {
+            let tried_again = match foreign {
                 Some(request) => cleanup::fail(&caller, request, why).await,
                 None => false,
             };
-            if !goes_on {
+            if !tried_again {
                 not_bound(&bus, &bind, &report, waits).await;
             }
             cleanup::blame(&caller, &bind, pod.as_deref(), why).await;
         }
     }
-    let over = report.ending != Ending::Done && !caller.context.shutdown.is_cancelled();
+    let over = report.ending != Ending::Done && !goes_on;
     if let Some(request) = request.filter(|request| over && intent::is_ours(request))
         && let Err(trouble) = multi_step::drop_request(&caller, &request).await
     {

@@ -64,6 +64,8 @@ pub struct Report {
     pub tried: bool,
     /// What kind of failure the last one was; for metrics.
     pub cause: &'static str,
+    /// It failed as far as is known, but a request may have taken effect: the pod could not be read since.
+    pub uncertain: bool,
     /// It failed because no GPU could be reserved on the node.
     pub no_device: bool,
     /// Duration of each answered request.
@@ -82,10 +84,27 @@ impl Report {
             ending,
             tried: true,
             cause: "",
+            uncertain: false,
             no_device: false,
             answers: Vec::new(),
             refusals: 0,
             pause: None,
+        }
+    }
+
+    /// The same with an ending that is certain.
+    fn with(self, ending: Ending) -> Self {
+        Self {
+            ending,
+            ..self.certain()
+        }
+    }
+
+    /// The same: no request has taken effect.
+    fn certain(self) -> Self {
+        Self {
+            uncertain: false,
+            ..self
         }
     }
 
@@ -261,16 +280,18 @@ impl Attempt {
             report.ending = Ending::Failed(why);
             report.cause = if by_budget { "budget" } else { failure.as_str() };
             match failure {
-                Failure::Gone => {
-                    report.ending = Ending::Overtaken;
-                    return report;
-                }
+                Failure::Gone => return report.with(Ending::Overtaken),
                 Failure::Refused => return report,
-                Failure::Conflict => {
-                    // Without another ending: refused for a reason that the pod does not show, such as scheduling gates.
-                    report.ending = self.ending(pod, node).await.unwrap_or(report.ending);
-                    return report;
-                }
+                Failure::Conflict => match self.look(pod, node).await {
+                    Some(Seen::Bound) => return report.with(Ending::Done),
+                    Some(Seen::Overtaken) => return report.with(Ending::Overtaken),
+                    // Refused for a reason that the pod does not show, such as scheduling gates.
+                    Some(Seen::Unbound) => return report.certain(),
+                    None => {
+                        report.uncertain = true;
+                        sleep(AGAIN.wait(tries)).await;
+                    }
+                },
                 Failure::Busy => {
                     report.refusals += 1;
                     report.pause = pause;
@@ -279,8 +300,11 @@ impl Attempt {
                 Failure::Unknown => {
                     report.refusals += 1;
                     sleep(AGAIN.wait(tries)).await;
-                    if let Some(ending) = self.ending(pod, node).await {
-                        return Report { ending, ..report };
+                    match self.look(pod, node).await {
+                        Some(Seen::Bound) => return report.with(Ending::Done),
+                        Some(Seen::Overtaken) => return report.with(Ending::Overtaken),
+                        Some(Seen::Unbound) => report.uncertain = false,
+                        None => report.uncertain = true,
                     }
                 }
             }
@@ -289,15 +313,6 @@ impl Attempt {
             }
         }
         report
-    }
-
-    /// How the job ended, as the API server shows the pod; `None`: the pod is unbound, or cannot be read.
-    async fn ending(&self, pod: &PodRef, node: Option<&str>) -> Option<Ending> {
-        match self.look(pod, node).await? {
-            Seen::Bound => Some(Ending::Done),
-            Seen::Overtaken => Some(Ending::Overtaken),
-            Seen::Unbound => None,
-        }
     }
 
     /// Reads the pod from the API server; `None` if the read fails.

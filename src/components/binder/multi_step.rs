@@ -143,7 +143,7 @@ struct Done {
 }
 
 impl MultiStepBind {
-    /// Runs the stages. On failure everything but the bind request is undone; the request is returned with the report.
+    /// Runs the stages. On failure everything but the bind request is undone, unless the pod may be bound; the request is returned with the report.
     pub async fn run(&self) -> (Report, Option<BindRequest>) {
         let mut done = Done::default();
         let mut report = Report::new(Ending::Done);
@@ -153,8 +153,8 @@ impl MultiStepBind {
                 report.ending = match stop {
                     Stop::Overtaken => Ending::Overtaken,
                     Stop::Failed(why) => {
-                        // At shutdown the bind request and all writes stay: the next leader resumes.
-                        if !self.caller.context.shutdown.is_cancelled() {
+                        // At shutdown the bind request and all writes stay: the next leader resumes. So they do if the pod may be bound.
+                        if !self.caller.context.shutdown.is_cancelled() && !report.uncertain {
                             self.undo(&done).await;
                         }
                         report.no_device = stage == Stage::Devices;

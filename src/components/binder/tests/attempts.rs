@@ -207,6 +207,25 @@ async fn a_conflict_ends_as_the_pod_shows() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn while_the_pod_cannot_be_read_it_may_be_bound() {
+    let lab = Lab::new().await;
+    let reads = || Match::verb_on("get", "pods");
+    // The first Binding takes effect, and neither its answer nor two reads say so.
+    lab.fault(Match::bindings(), Effect::FailAfter { code: 504 }, Times::Next(1));
+    lab.fault(reads(), refuse(429), Times::Next(2));
+    let report = lab.attempt().bind(&bind(&lab.pod("a").await, "n1")).await;
+    assert_eq!((report.ending, report.uncertain), (Ending::Done, false));
+
+    lab.fault(Match::bindings(), refuse(409), Times::Always);
+    let unreadable = lab.fault(reads(), refuse(500), Times::Always);
+    let report = lab.attempt().bind(&bind(&lab.pod("b").await, "n1")).await;
+    assert!(failed(&report) && report.uncertain, "{report:?}");
+    lab.server.faults().remove(unreadable);
+    let report = lab.attempt().bind(&bind(&lab.pod("c").await, "n1")).await;
+    assert!(failed(&report) && !report.uncertain, "{report:?}");
+}
+
 #[test]
 fn metrics_count_jobs_by_these_words() {
     let words = [Ending::Done, Ending::Overtaken, Ending::Failed(String::new())].map(|ending| ending.word());

@@ -472,3 +472,18 @@ async fn at_shutdown_running_jobs_finish_and_waiting_binds_are_not_started() {
         "for the next leader"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_never_end_do_not_hold_up_a_shutdown_for_long() {
+    let case = Case::new().await;
+    case.lab.fault(Match::bindings(), Effect::Hang, Times::Always);
+    let hangs = case.bind_of("hangs").await;
+    case.order(vec![hangs], Vec::new()).await;
+    sleep(MOMENT).await;
+    case.lab.context.shutdown.cancel();
+    timeout(Duration::from_secs(16), case.run)
+        .await
+        .expect("it ends")
+        .unwrap()
+        .unwrap();
+}

@@ -291,6 +291,21 @@ async fn a_bind_that_fails_at_the_end_is_undone_unless_the_process_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_bind_of_which_the_end_is_not_known_is_not_undone() {
+    let case = Case::new().await;
+    let faults = case.lab.server.faults();
+    let answers = faults.add(Match::bindings(), Effect::FailAfter { code: 504 }, Times::Always);
+    let reads = faults.add(Match::verb_on("get", "pods"), refuse(429), Times::Always);
+    let (_, report) = case.fails().await;
+    assert!(report.uncertain);
+    assert!(case.label().await.is_some() && case.request().await.is_some());
+    assert_eq!(case.maps().await.len(), 2);
+    faults.remove(answers);
+    faults.remove(reads);
+    assert_eq!(case.lab.node_of("a").await.as_deref(), Some("n1"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn labels_that_the_pod_had_before_stay() {
     let case = Case::new().await;
     case.lab
