@@ -6,8 +6,10 @@
 //! process that died, or created by others) go through the same steps. A bind that fails is undone, and reported in an event and to the
 //! scheduler.
 
+mod after_evictions;
 mod attempt;
 mod audit;
+mod carry_out;
 mod claims;
 mod cleanup;
 mod endings;
@@ -29,7 +31,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{Notify, mpsc};
@@ -40,8 +42,7 @@ use tracing::{Instrument, error, info, info_span, warn};
 use crate::api::BindRequest;
 use crate::clock;
 use crate::components::bus::{
-    BindOrder, BindSeen, Bus, Change, Evict, Kind, Listener, Object, OrderedBind, PodRef, Step, StepLog, ToBinder,
-    TraceEvent,
+    BindOrder, Bus, Change, Evict, Kind, Listener, Object, OrderedBind, PodRef, Step, ToBinder,
 };
 use crate::components::fair::NamespaceQueues;
 use crate::components::leadership::Scope;
@@ -49,8 +50,11 @@ use crate::components::retry::LAGGING;
 use crate::components::views::Views;
 use crate::components::watches::{Key, Stores};
 use crate::components::{Context, Error, Settings, panics, pods};
+use crate::engine::input::GroupKey;
+use after_evictions::AfterEvictions;
 use attempt::{Attempt, Ending, Report};
 use audit::Audit;
+use carry_out::{carry_out, ended, go_through};
 use cleanup::Cleanup;
 use endings::{count, count_failure, faulty};
 use evictions::Evictions;
@@ -179,8 +183,8 @@ struct Finished {
     bind: OrderedBind,
     report: Report,
     resumed: Option<Arc<BindRequest>>,
-    /// It was refused because another bind of the same pod is open.
-    double: bool,
+    /// False: it was not begun, as another bind of the pod is open, or an eviction for it was refused.
+    started: bool,
 }
 
 struct Binder {
@@ -196,6 +200,7 @@ struct Binder {
     pause: Option<Instant>,
     failures: Failures,
     evictions: Evictions,
+    after_evictions: AfterEvictions,
 
     caller: Caller,
     group_requests: mpsc::Sender<GroupRequest>,
@@ -232,6 +237,7 @@ impl Binder {
             pause: None,
             failures: Failures::default(),
             evictions: Evictions::default(),
+            after_evictions: AfterEvictions::default(),
             group_requests,
             waiting_multi_step: NamespaceQueues::new(MULTI_STEP_PER_NAMESPACE),
             multi_step_binds: JoinSet::new(),
@@ -298,21 +304,47 @@ impl Binder {
     /// Evictions start before binds: pipelined pods wait for what they free.
     fn queue(&mut self, order: BindOrder) {
         let term = order.term;
-        let evictions = order.evictions.into_iter().map(Job::Evict);
-        self.evicting.extend(evictions.map(|job| Ordered { job, term }));
+        for evict in order.evictions {
+            if let Some(group) = &evict.for_group {
+                self.after_evictions.eviction(group);
+            }
+            let job = Job::Evict(evict);
+            self.evicting.push_back(Ordered { job, term });
+        }
         for bind in order.binds {
-            let in_steps = bind
-                .steps
-                .iter()
-                .any(|step| matches!(step, Step::GpuShare | Step::Volumes));
-            if in_steps || self.context.settings.sharing.always_bind_requests {
-                self.queue_multi_step(bind, None, term);
-            } else {
-                let namespace = bind.placement.pod.namespace.clone();
-                let job = Job::Bind(Box::new(bind));
-                self.binding.push(&namespace, Ordered { job, term });
+            if let Some(bind) = self.after_evictions.hold(bind, term) {
+                self.queue_bind(bind, term);
             }
         }
+    }
+
+    fn queue_bind(&mut self, bind: OrderedBind, term: u64) {
+        let in_steps = bind
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::GpuShare | Step::Volumes));
+        if in_steps || self.context.settings.sharing.always_bind_requests {
+            self.queue_multi_step(bind, None, term);
+        } else {
+            let namespace = bind.placement.pod.namespace.clone();
+            let job = Job::Bind(Box::new(bind));
+            self.binding.push(&namespace, Ordered { job, term });
+        }
+    }
+
+    /// Reports a bind as failed that was not started.
+    fn not_started(&mut self, bind: OrderedBind, why: &'static str) {
+        let (bus, waits) = (self.bus.clone(), self.failures.waits(&bind));
+        self.multi_step_binds.spawn(async move {
+            let report = Report::not_tried(why);
+            not_bound(&bus, &bind, &report, waits).await;
+            Finished {
+                bind,
+                report,
+                resumed: None,
+                started: false,
+            }
+        });
     }
 
     fn queue_multi_step(&mut self, bind: OrderedBind, resumes: Option<Arc<BindRequest>>, term: u64) {
@@ -320,17 +352,7 @@ impl Binder {
         if self.in_steps.contains(uid) {
             // A resumed bind is enough; a new decision has to wait for it.
             if resumes.is_none() {
-                let (bus, waits) = (self.bus.clone(), self.failures.waits(&bind));
-                self.multi_step_binds.spawn(async move {
-                    let report = Report::not_tried("another bind of the pod is under way");
-                    not_bound(&bus, &bind, &report, waits).await;
-                    Finished {
-                        bind,
-                        report,
-                        resumed: None,
-                        double: true,
-                    }
-                });
+                self.not_started(bind, "another bind of the pod is under way");
             }
             return;
         }
@@ -402,7 +424,7 @@ impl Binder {
 
     /// Whether a binding or an eviction is waited for. Not by those that take long: what hangs keeps back nothing.
     fn has_outstanding(&self) -> bool {
-        let waiting = !self.evicting.is_empty() || !self.binding.is_empty();
+        let waiting = !self.evicting.is_empty() || !self.binding.is_empty() || !self.after_evictions.is_empty();
         waiting || self.under_way.len() > self.slow_jobs.count()
     }
 
@@ -551,6 +573,7 @@ impl Binder {
                 self.failures.note_eviction(&evict.pod, &report);
                 self.forget_if_gone(&evict.pod);
                 self.evictions.note(&self.context, evict, &report, &self.stores);
+                self.eviction_ended(evict.for_group.as_ref(), &report);
                 notes::of_eviction(&self.context.settings, evict, &report)
             }
         };
@@ -562,6 +585,19 @@ impl Binder {
             count_failure(&report);
         }
         Ok(())
+    }
+
+    /// Starts binds that waited for evictions, or reports them as failed.
+    fn eviction_ended(&mut self, for_group: Option<&GroupKey>, report: &Report) {
+        let Some(group) = for_group else { return };
+        let refused = matches!(report.ending, Ending::Failed(_));
+        let released = self.after_evictions.ended(group, refused);
+        for (bind, term) in released.start {
+            self.queue_bind(bind, term);
+        }
+        for bind in released.fail {
+            self.not_started(bind, "an eviction for its pod group was refused");
+        }
     }
 
     /// Records how a bind ended, as long as its pod exists.
@@ -585,9 +621,9 @@ impl Binder {
             bind,
             report,
             resumed,
-            double,
+            started,
         } = finished;
-        if double {
+        if !started {
             return Ok(());
         }
         let pod = &bind.placement.pod;
@@ -682,103 +718,6 @@ fn panicked(task: &'static str, panic: &JoinError) -> Error {
     Error::Panicked {
         task,
         panic: panic.to_string(),
-    }
-}
-
-async fn carry_out(attempt: &Attempt, job: &Job) -> Report {
-    match job {
-        Job::Bind(bind) => {
-            let pod = &bind.placement.pod;
-            decided(bind);
-            let span = info_span!("bind", ns = %pod.namespace, name = %pod.name, node = %bind.placement.node);
-            attempt.bind(bind).instrument(span).await
-        }
-        Job::Evict(evict) => {
-            let span = info_span!("evict", ns = %evict.pod.namespace, name = %evict.pod.name);
-            attempt.evict(evict).instrument(span).await
-        }
-    }
-}
-
-/// Logs that a pod is to be bound.
-fn decided(bind: &OrderedBind) {
-    let (pod, node) = (&bind.placement.pod, &bind.placement.node);
-    info!(ns = %pod.namespace, name = %pod.name, %node, "pod gets a node");
-}
-
-/// Logs that a pod is bound, and adds the bind to the workload's trace.
-fn ended(bus: &Bus, bind: &OrderedBind, report: &Report, steps: &StepLog, began: SystemTime) {
-    if report.ending == Ending::Done {
-        let (pod, node) = (&bind.placement.pod, &bind.placement.node);
-        info!(ns = %pod.namespace, name = %pod.name, %node, "pod bound");
-    }
-    bus.traces.tell(|| {
-        let failed = match &report.ending {
-            Ending::Failed(why) => Some(why.clone()),
-            Ending::Done | Ending::Overtaken => None,
-        };
-        TraceEvent::Bound(Box::new(BindSeen {
-            pod: bind.placement.pod.clone(),
-            group: bind.placement.group.clone(),
-            node: Arc::clone(&bind.placement.node),
-            began,
-            ended: clock::system_time(),
-            steps: steps.take(),
-            failed,
-        }))
-    });
-}
-
-/// Runs a multi-step bind to its end.
-async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finished {
-    let began = clock::system_time();
-    decided(&multi_step.bind);
-    let (report, request) = if multi_step.caller.context.is_leading() {
-        let ran = Box::pin(panics::caught(multi_step.run())).await;
-        ran.unwrap_or_else(|panic| (faulty(&panic), None))
-    } else {
-        (Report::not_tried(TERM_OVER), None)
-    };
-    let MultiStepBind {
-        caller,
-        stores,
-        bind,
-        resumes,
-        steps,
-        ..
-    } = multi_step;
-    ended(&bus, &bind, &report, &steps, began);
-    // The bind request stays, and the bind is resumed.
-    let goes_on = report.uncertain || caller.context.shutdown.is_cancelled();
-    let pod = stores.pods.get(&bind.placement.pod.namespace, &bind.placement.pod.name);
-    let foreign = resumes.as_deref().filter(|request| !intent::is_ours(request));
-    match &report.ending {
-        Ending::Done => cleanup::correct(&caller, &bind.placement.node, pod.as_deref()).await,
-        Ending::Overtaken => {}
-        Ending::Failed(_) if goes_on => {}
-        Ending::Failed(why) => {
-            // The scheduler first, so that it has the retry time when it sees the bind request go.
-            let tried_again = match foreign {
-                Some(request) => cleanup::fail(&caller, request, why).await,
-                None => false,
-            };
-            if !tried_again {
-                not_bound(&bus, &bind, &report, waits).await;
-            }
-            cleanup::blame(&caller, &bind, pod.as_deref(), why).await;
-        }
-    }
-    let over = report.ending != Ending::Done && !goes_on;
-    if let Some(request) = request.filter(|request| over && intent::is_ours(request))
-        && let Err(trouble) = multi_step::drop_request(&caller, &request).await
-    {
-        info!(error = trouble.why, "bind request not deleted");
-    }
-    Finished {
-        bind,
-        report,
-        resumed: resumes,
-        double: false,
     }
 }
 

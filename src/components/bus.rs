@@ -169,6 +169,8 @@ pub struct Evict {
     pub pool: Arc<str>,
     /// The action that decided it.
     pub action: ActionKind,
+    /// The pod group that gets its place. Its binds wait for the eviction.
+    pub for_group: Option<GroupKey>,
     /// The decision exceeds a disruption budget on purpose: the pod is deleted instead of evicted, as the API server would refuse an eviction.
     pub overrules_budgets: bool,
     /// The sentence of the event.

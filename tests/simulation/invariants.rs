@@ -204,6 +204,8 @@ pub struct History {
     pub bound: BTreeMap<String, PodSeen>,
     /// Pods first seen bound in the latest state.
     pub new: BTreeSet<String>,
+    /// When each bind request was first seen.
+    requested: BTreeMap<String, u64>,
     /// The resources of nodes, with the time until which they were valid.
     nodes: BTreeMap<String, Vec<(u64, NodeSeen)>>,
     limits: BTreeMap<String, Vec<(u64, QueueSeen)>>,
@@ -228,6 +230,10 @@ impl History {
             }
         }
         self.bound.retain(|uid, _| now.pods.contains_key(uid));
+        self.requested.retain(|name, _| now.bind_requests.contains(name));
+        for name in &now.bind_requests {
+            self.requested.entry(name.clone()).or_insert(now.at);
+        }
         for (name, node) in &now.nodes {
             let sizes = self.nodes.entry(name.clone()).or_default();
             sizes.retain(|(until, _)| until + LATE > now.at);
@@ -243,24 +249,12 @@ impl History {
         let mut partial = BTreeMap::new();
         for (key, group) in &now.groups {
             let bound = self.members(now, key);
-            if group.min > 1 && bound > 0 && bound < group.min && !self.has_joined(now, key) {
+            if group.min > 1 && bound > 0 && bound < group.min {
                 let since = self.partial.get(key).copied().unwrap_or(now.at);
                 partial.insert(key.clone(), since);
             }
         }
         self.partial = partial;
-    }
-
-    /// Whether a pod with a pod group of its own named this one before it was bound. A replica that is started later knows its own only.
-    fn has_joined(&self, now: &State, key: &(String, String)) -> bool {
-        let mut members = self
-            .bound
-            .iter()
-            .filter(|(_, pod)| (&pod.namespace, &pod.group) == (&key.0, &key.1));
-        members.any(|(uid, pod)| {
-            let own = (pod.namespace.clone(), format!("pg-{}-{uid}", pod.name));
-            own != *key && now.groups.contains_key(&own)
-        })
     }
 
     /// How many pods of a group hold a node, as they were when they were bound. One that terminates does, as its node may be silent.
@@ -396,7 +390,7 @@ fn recorded(view: &View<'_>) -> Option<String> {
 }
 
 fn over_limit(view: &View<'_>) -> Option<String> {
-    let mut used: BTreeMap<String, i64> = BTreeMap::new();
+    let mut used: BTreeMap<String, (i64, Vec<String>)> = BTreeMap::new();
     let mut touched = BTreeSet::new();
     for (pod, now) in view.before.holding(view.now) {
         if pod.reservation || !pod.ours || now.deleting {
@@ -407,21 +401,27 @@ fn over_limit(view: &View<'_>) -> Option<String> {
             .is_none_or(|at| at + LATE < view.now.at)
             .then(|| parent_of(&pod.queue).to_owned());
         for queue in std::iter::once(pod.queue.clone()).chain(parent) {
-            *used.entry(queue.clone()).or_default() += pod.charged();
-            if pod.charged() > 0 && view.before.new.contains(&pod.uid) {
+            let (sum, pods) = used.entry(queue.clone()).or_default();
+            *sum += pod.charged();
+            pods.push(pod.full_name());
+            // A bind that was decided under another limit, and is resumed, is no new decision.
+            let decided = view.before.requested.get(&pod.full_name());
+            let resumed = decided.is_some_and(|at| at + LATE < view.now.at);
+            if pod.charged() > 0 && view.before.new.contains(&pod.uid) && !resumed {
                 touched.insert(queue);
             }
         }
     }
     used.into_iter()
         .filter(|(queue, _)| touched.contains(queue))
-        .find_map(|(queue, used)| {
+        .find_map(|(queue, (used, pods))| {
             let limits = view.before.limits.get(&queue)?;
             let most = limits
                 .iter()
                 .map(|(_, queue)| queue.limit)
                 .try_fold(0, |most, limit| Some(limit?.max(most)))?;
-            (used > most).then(|| format!("queue {queue} has a limit of {most} thousandths and holds {used}"))
+            let pods = pods.join(", ");
+            (used > most).then(|| format!("queue {queue} has a limit of {most} thousandths and holds {used}: {pods}"))
         })
 }
 
@@ -461,6 +461,15 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
                 return None;
             }
             if pod.in_no_sub_group || pod.without_config_map {
+                return None;
+            }
+            // The pods of a group are tried in order, and none after one that does not fit, as in KAI.
+            let others = now.pods.values().filter(|other| {
+                (&other.namespace, &other.group) == (&pod.namespace, &pod.group)
+                    && other.node.is_empty()
+                    && !other.finished
+            });
+            if others.count() > 1 {
                 return None;
             }
             let within = |name: &str| {

@@ -239,6 +239,7 @@ fn evict(pod: &Pod) -> Evict {
         group: bind(pod, "n1").placement.group,
         pool: "".into(),
         action: ActionKind::Reclaim,
+        for_group: None,
         overrules_budgets: false,
         message: String::new(),
         details: BTreeMap::new(),

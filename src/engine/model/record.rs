@@ -11,7 +11,7 @@ use super::devices::claims::Used;
 use super::epochs::Change;
 use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId};
 use super::node_set::NodeSet;
-use super::pod::{Assumed, GroupList};
+use super::pod::{Assumed, GroupList, Status};
 use super::resources::Shared;
 
 impl Model {
@@ -40,11 +40,17 @@ impl Model {
         self.pod_groups[pod_group].not_evicted(before);
     }
 
-    /// Records whether a pod group is stale, since `now` if that is new. Returns whether anything changed.
+    /// Records whether a pod group is stale, since `now` if that is new. Returns whether anything changed. While it meets its minimum only with pods that
+    /// are being bound, the former time stays: their binds may fail, again and again.
     pub fn set_stale(&mut self, pod_group: PodGroupId, stale: bool, now: Time) -> bool {
-        let Some(input) = &mut self.pod_groups[pod_group].input else {
+        let pod_group = &mut self.pod_groups[pod_group];
+        let being_bound = pod_group.with(Status::Allocated) + pod_group.with(Status::Binding) > 0;
+        let Some(input) = &mut pod_group.input else {
             return false;
         };
+        if !stale && being_bound {
+            return false;
+        }
         let changed = stale != input.stale_since.is_some();
         if changed {
             input.stale_since = stale.then_some(now);

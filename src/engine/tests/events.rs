@@ -506,6 +506,33 @@ fn a_gang_below_its_minimum_has_a_deadline() {
 }
 
 #[test]
+fn binds_that_fail_do_not_give_a_gang_below_its_minimum_more_time() {
+    let mut group = group("a", "q", 0);
+    group.min_member = Some(2);
+    let running = PodInput {
+        status: PodStatus::Running,
+        node: Some("n0".into()),
+        ..pod(&group, 0, "1")
+    };
+    let missing = pod(&group, 1, "1");
+    let binding = PodInput {
+        status: PodStatus::Binding,
+        node: Some("n1".into()),
+        ..missing.clone()
+    };
+    let (mut engine, ..) = small_world();
+    engine.apply(Event::Group(Box::new(group)), NOW);
+    engine.apply(Event::Pod(Box::new(running)), NOW);
+    engine.cycle(NOW);
+    let later = Time(NOW.0 + 30_000);
+    engine.apply(Event::Pod(Box::new(binding)), later);
+    assert!(engine.cycle(later).times.is_empty(), "it has been stale since then");
+    let deadline = Time(NOW.0 + 60_000);
+    engine.apply(Event::PodGone(missing.pod.uid.clone()), deadline);
+    assert_eq!(engine.cycle(deadline).evict.len(), 1);
+}
+
+#[test]
 fn a_change_of_an_unrelated_label_causes_no_new_search() {
     let group = group("g", "q", 0);
     let mut waiting = pod(&group, 0, "4");

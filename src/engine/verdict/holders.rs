@@ -9,7 +9,7 @@ use crate::engine::decision::{Cause, Verdict};
 use crate::engine::fairshare::min_runtime::{elastic, protected_until};
 use crate::engine::fairshare::reclaim::{may_donate, may_reclaim};
 use crate::engine::fairshare::{smallest_gpu, wanted};
-use crate::engine::input::{Name, Time};
+use crate::engine::input::{GPU, Name, Time};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use crate::engine::model::pod::Status;
@@ -420,8 +420,13 @@ impl Sentences<'_> {
             StayReason::Leaves => (
                 Cause::Leaving,
                 format!(
-                    "{} are held by workloads that are leaving{names}",
-                    self.unit(holding.amount)
+                    "{} {} held by workloads that are leaving{names}",
+                    self.unit(holding.amount),
+                    if self.lack.position == GPUS && holding.amount == GPU {
+                        "is"
+                    } else {
+                        "are"
+                    }
                 ),
             ),
             StayReason::Free => (

@@ -19,6 +19,7 @@ fn evict() -> Evict {
         group: bind().placement.group,
         pool: "".into(),
         action: ActionKind::Reclaim,
+        for_group: None,
         overrules_budgets: false,
         message: "gone".to_owned(),
         details: [("by".to_owned(), "reclaim".to_owned())].into(),

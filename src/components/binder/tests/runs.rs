@@ -487,3 +487,42 @@ async fn jobs_that_never_end_do_not_hold_up_a_shutdown_for_long() {
         .unwrap()
         .unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_waits_for_the_evictions_for_its_pod_group_and_fails_if_one_is_refused() {
+    let mut case = Case::new().await;
+    let victims = [case.lab.pod("x").await, case.lab.pod("y").await];
+    let (one, shared) = (case.bind_of("one").await, case.sharing("shared").await);
+    let other = case.bind_of("other").await;
+    let refused = case.bind_of("refused").await;
+    case.watch().await;
+    let evict_for = |victim: &Pod, bind: &OrderedBind| Evict {
+        for_group: Some(bind.placement.group.clone()),
+        ..evict(victim)
+    };
+    let evictions = |name: &str| Match {
+        subresource: Some("eviction".to_owned()),
+        name: Some(name.to_owned()),
+        ..Match::verb_on("create", "pods")
+    };
+    case.lab
+        .fault(evictions("x"), Effect::Delay(Duration::from_secs(2)), Times::Always);
+    case.lab.fault(evictions("y"), refuse(403), Times::Always);
+    let orders = vec![
+        evict_for(&victims[0], &one),
+        evict_for(&victims[0], &shared),
+        evict_for(&victims[1], &refused),
+        evict_for(&victims[0], &refused),
+    ];
+    case.order(vec![one, shared, other, refused], orders).await;
+    sleep(Duration::from_secs(1)).await;
+    assert!(case.is_bound("other").await && !case.is_bound("one").await);
+    assert!(case.requests().await.is_empty());
+    let outcomes = case.outcomes(Duration::from_secs(2)).await;
+    assert!(case.is_bound("one").await && !case.is_bound("refused").await);
+    assert_eq!(case.requests().await.len(), 1, "the bind in steps has begun");
+    assert!(
+        outcomes.iter().any(|outcome| outcome.starts_with("refused not bound")),
+        "{outcomes:?}"
+    );
+}
