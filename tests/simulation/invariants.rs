@@ -524,6 +524,14 @@ fn wrong_status(view: &View<'_>) -> Option<String> {
             pods.push(&pod.name);
         }
     }
+    // What a pod is charged to whose pod group is gone follows from its labels and its node, and is another matter.
+    let lost = view.before.holding(view.now).any(|(pod, _)| {
+        let group = (pod.namespace.clone(), pod.group.clone());
+        pod.ours && !pod.reservation && !view.now.groups.contains_key(&group)
+    });
+    if lost {
+        return None;
+    }
     view.now.queues.iter().find_map(|(name, queue)| {
         let (held, pods) = held.get(&**name).cloned().unwrap_or_default();
         (held != queue.allocated).then(|| {

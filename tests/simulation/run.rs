@@ -324,7 +324,10 @@ impl Simulation {
                 .collect(),
             bind_requests: all("scheduling.run.ai", "bindrequests")
                 .iter()
-                .map(|stored| named(stored))
+                .map(|stored| {
+                    let (namespace, name) = full(stored);
+                    format!("{namespace}/{name}")
+                })
                 .collect(),
             config_maps: config_maps.map(|(_, name)| name).collect(),
         }
