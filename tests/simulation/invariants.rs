@@ -21,6 +21,14 @@ pub struct View<'a> {
     pub before: &'a History,
 }
 
+impl View<'_> {
+    /// The pod group of a bound pod is gone. What the pod is charged to then follows from its labels and its node.
+    fn has_lost_its_group(&self, pod: &PodSeen) -> bool {
+        let group = (pod.namespace.clone(), pod.group.clone());
+        self.before.groups.contains(&group) && !self.now.groups.contains_key(&group)
+    }
+}
+
 /// Rules that hold at any time.
 pub const ALWAYS: &[Rule] = &[
     Rule {
@@ -204,6 +212,8 @@ pub struct History {
     pub bound: BTreeMap<String, PodSeen>,
     /// Pods first seen bound in the latest state.
     pub new: BTreeSet<String>,
+    /// Pod groups that have been seen.
+    groups: BTreeSet<(String, String)>,
     /// When each bind request was first seen.
     requested: BTreeMap<String, u64>,
     /// The resources of nodes, with the time until which they were valid.
@@ -219,6 +229,7 @@ impl History {
     /// Records a state, before the rules are evaluated on it.
     pub fn take(&mut self, now: &State) {
         self.new.clear();
+        self.groups.extend(now.groups.keys().cloned());
         for (uid, pod) in &now.pods {
             if pod.on_node() && !self.bound.contains_key(uid) {
                 let mut pod = pod.clone();
@@ -393,7 +404,7 @@ fn over_limit(view: &View<'_>) -> Option<String> {
     let mut used: BTreeMap<String, (i64, Vec<String>)> = BTreeMap::new();
     let mut touched = BTreeSet::new();
     for (pod, now) in view.before.holding(view.now) {
-        if pod.reservation || !pod.ours || now.deleting {
+        if pod.reservation || !pod.ours || now.deleting || view.has_lost_its_group(pod) {
             continue;
         }
         let absent = view.before.absent.get(&pod.queue);
@@ -524,12 +535,8 @@ fn wrong_status(view: &View<'_>) -> Option<String> {
             pods.push(&pod.name);
         }
     }
-    // What a pod is charged to whose pod group is gone follows from its labels and its node, and is another matter.
-    let lost = view.before.holding(view.now).any(|(pod, _)| {
-        let group = (pod.namespace.clone(), pod.group.clone());
-        pod.ours && !pod.reservation && !view.now.groups.contains_key(&group)
-    });
-    if lost {
+    let mut pods = view.before.holding(view.now);
+    if pods.any(|(pod, _)| pod.ours && !pod.reservation && view.has_lost_its_group(pod)) {
         return None;
     }
     view.now.queues.iter().find_map(|(name, queue)| {
