@@ -145,9 +145,9 @@ impl Model {
         }
     }
 
-    /// The sort key of every pod group may have changed.
+    /// The sort key of every pod group may have changed. Pod groups that are gone since the list was read last stay in it.
     pub fn all_moved(&mut self) {
-        self.moved = self.pod_groups.ids().collect();
+        self.moved.extend(self.pod_groups.ids());
     }
 
     /// A queue, for tests that set what it holds.

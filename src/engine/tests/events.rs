@@ -533,6 +533,24 @@ fn binds_that_fail_do_not_give_a_gang_below_its_minimum_more_time() {
 }
 
 #[test]
+fn a_pod_group_that_goes_while_the_size_of_gpus_changes_is_forgotten() {
+    let [stays, goes] = ["stays", "goes"].map(|name| group(name, "q", 0));
+    let (mut engine, ..) = small_world();
+    for group in [&stays, &goes] {
+        engine.apply(Event::Group(Box::new(group.clone())), NOW);
+        engine.apply(Event::Pod(Box::new(pod(group, 0, "999"))), NOW);
+    }
+    assert_eq!(engine.cycle(NOW).unschedulable.len(), 2);
+    engine.apply(Event::PodGone(pod(&goes, 0, "999").pod.uid.clone()), NOW);
+    engine.apply(Event::GroupGone(goes.key), NOW);
+    let mut small = node("small", "1");
+    small.gpu_memory = Some(50);
+    engine.apply(Event::Node(Box::new(small)), NOW);
+    let unschedulable = engine.cycle(NOW).unschedulable;
+    assert!(unschedulable.iter().all(|one| one.group == stays.key));
+}
+
+#[test]
 fn a_change_of_an_unrelated_label_causes_no_new_search() {
     let group = group("g", "q", 0);
     let mut waiting = pod(&group, 0, "4");
