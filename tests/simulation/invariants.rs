@@ -214,8 +214,8 @@ pub struct History {
     pub new: BTreeSet<String>,
     /// Pod groups that have been seen.
     groups: BTreeSet<(String, String)>,
-    /// When each bind request was first seen.
-    requested: BTreeMap<String, u64>,
+    /// When each bind request was first and last seen.
+    requested: BTreeMap<String, (u64, u64)>,
     /// The resources of nodes, with the time until which they were valid.
     nodes: BTreeMap<String, Vec<(u64, NodeSeen)>>,
     limits: BTreeMap<String, Vec<(u64, QueueSeen)>>,
@@ -241,10 +241,10 @@ impl History {
             }
         }
         self.bound.retain(|uid, _| now.pods.contains_key(uid));
-        self.requested.retain(|name, _| now.bind_requests.contains(name));
         for name in &now.bind_requests {
-            self.requested.entry(name.clone()).or_insert(now.at);
+            self.requested.entry(name.clone()).or_insert((now.at, now.at)).1 = now.at;
         }
+        self.requested.retain(|_, (_, last)| *last + LATE > now.at);
         for (name, node) in &now.nodes {
             let sizes = self.nodes.entry(name.clone()).or_default();
             sizes.retain(|(until, _)| until + LATE > now.at);
@@ -259,8 +259,10 @@ impl History {
         self.absent.extend(absent.map(|name| (name.clone(), now.at)));
         let mut partial = BTreeMap::new();
         for (key, group) in &now.groups {
-            let bound = self.members(now, key);
-            if group.min > 1 && bound > 0 && bound < group.min {
+            let bound = self.members(now, key).count();
+            // Pods that terminate on a silent node need only time.
+            let stays = self.members(now, key).any(|pod| !pod.deleting);
+            if group.min > 1 && stays && bound < group.min {
                 let since = self.partial.get(key).copied().unwrap_or(now.at);
                 partial.insert(key.clone(), since);
             }
@@ -268,12 +270,11 @@ impl History {
         self.partial = partial;
     }
 
-    /// How many pods of a group hold a node, as they were when they were bound. One that terminates does, as its node may be silent.
-    fn members(&self, now: &State, key: &(String, String)) -> usize {
-        let own = self.bound.iter().filter(|(uid, pod)| {
-            pod.namespace == key.0 && pod.group == key.1 && now.pods.get(*uid).is_some_and(PodSeen::on_node)
-        });
-        own.count()
+    /// The pods of a group that hold a node, by the group in which they were bound. One that terminates does, as its node may be silent.
+    fn members<'a>(&'a self, now: &'a State, key: &'a (String, String)) -> impl Iterator<Item = &'a PodSeen> {
+        self.holding(now)
+            .filter(move |(pod, _)| pod.namespace == key.0 && pod.group == key.1)
+            .map(|(_, current)| current)
     }
 
     /// The pods on nodes, as they were when they were bound.
@@ -417,7 +418,7 @@ fn over_limit(view: &View<'_>) -> Option<String> {
             pods.push(pod.full_name());
             // A bind that was decided under another limit, and is resumed, is no new decision.
             let decided = view.before.requested.get(&pod.full_name());
-            let resumed = decided.is_some_and(|at| at + LATE < view.now.at);
+            let resumed = decided.is_some_and(|(first, _)| first + LATE < view.now.at);
             if pod.charged() > 0 && view.before.new.contains(&pod.uid) && !resumed {
                 touched.insert(queue);
             }
