@@ -475,7 +475,7 @@ impl Mirror {
         if self.is_elsewhere(pod) {
             input.home = None;
         } else if input.group.is_none() && input.home.is_some() {
-            let name = format!("pg-{}-{}", input.pod.name, input.pod.uid);
+            let name = identity::default_group_name(&input.pod.name, &input.pod.uid);
             input.group = Some(GroupKey::new(&input.pod.namespace, &name));
         }
     }

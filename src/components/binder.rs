@@ -3,8 +3,8 @@
 //! A plain pod costs one request, the Binding, which also writes its annotations. Every request carries the pod's UID, so that a
 //! re-created pod of the same name is never touched. After a request without an answer the pod is read before the request is repeated.
 //! A pod that needs more is bound in several steps ([`multi_step`]) and has a bind request first; bind requests that exist already (left by a
-//! process that died, or created by others) go through the same steps. A bind that fails is undone, and reported in an event and to the
-//! scheduler.
+//! process that died, or created by others) go through the same steps. A bind that fails is undone, unless the pod may be bound, and reported in an event
+//! and to the scheduler.
 
 mod after_evictions;
 mod attempt;
@@ -424,7 +424,7 @@ impl Binder {
 
     /// Whether a binding or an eviction is waited for. Not by those that take long: what hangs keeps back nothing.
     fn has_outstanding(&self) -> bool {
-        let waiting = !self.evicting.is_empty() || !self.binding.is_empty() || !self.after_evictions.is_empty();
+        let waiting = !self.evicting.is_empty() || !self.binding.is_empty();
         waiting || self.under_way.len() > self.slow_jobs.count()
     }
 

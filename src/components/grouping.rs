@@ -219,10 +219,9 @@ pub fn skips_grouping(pod: &Pod) -> bool {
 /// A pod without owners names another group than the grouper's: the group was created for it by another client.
 pub fn names_foreign_group(pod: &Pod) -> bool {
     let meta = &pod.metadata;
-    let own = format!(
-        "pg-{}-{}",
+    let own = pods::default_group_name(
         meta.name.as_deref().unwrap_or_default(),
-        meta.uid.as_deref().unwrap_or_default()
+        meta.uid.as_deref().unwrap_or_default(),
     );
     let named = meta
         .annotations

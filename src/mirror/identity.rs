@@ -23,6 +23,12 @@ pub fn group_key(meta: &ObjectMeta) -> GroupKey {
     GroupKey::new(text(&meta.namespace), text(&meta.name))
 }
 
+/// The name of the pod group that is made for a pod or for an owner of pods.
+#[must_use]
+pub fn default_group_name(name: &str, uid: &str) -> String {
+    format!("pg-{name}-{uid}")
+}
+
 /// The pod group that the pod's annotation names, if it names one.
 #[must_use]
 pub fn annotated_group(pod: &Pod) -> Option<GroupKey> {

@@ -68,9 +68,4 @@ impl AfterEvictions {
             }
         }
     }
-
-    /// Binds that wait.
-    pub fn is_empty(&self) -> bool {
-        self.0.values().all(|waiting| waiting.binds.is_empty())
-    }
 }

@@ -192,15 +192,12 @@ impl Charged {
         let namespace = pod.namespace().unwrap_or_default();
         let named = pod.annotations().get(annotation::POD_GROUP_NAME).cloned();
         let recorded = recorded_group(pod).map(str::to_owned);
-        let evident = recorded.or_else(|| found_group(&self.stores, pod));
-        if let Some(evident) = &evident
-            && named.as_ref() != Some(evident)
-        {
+        let counts = recorded.or_else(|| found_group(&self.stores, pod)).or(named);
+        if let Some(name) = &counts {
             let annotations = pod.annotations_mut();
-            annotations.insert(annotation::POD_GROUP_NAME.to_owned(), evident.clone());
+            annotations.insert(annotation::POD_GROUP_NAME.to_owned(), name.clone());
         }
-        let group = |name: String| self.stores.pod_groups.get(&namespace, &name);
-        let counts = evident.or(named).and_then(group);
+        let counts = counts.and_then(|name| self.stores.pod_groups.get(&namespace, &name));
         let sub_group = pod.labels().get(label::SUBGROUP_NAME);
         if let (Some(group), Some(sub_group)) = (counts, sub_group)
             && !group.spec.sub_groups.iter().any(|one| one.name == *sub_group)
@@ -340,13 +337,13 @@ pub fn recorded_group(pod: &Pod) -> Option<&str> {
 pub fn found_group(stores: &Stores, pod: &Pod) -> Option<String> {
     let namespace = pod.namespace().unwrap_or_default();
     let exists = |name: &String| stores.pod_groups.contains(&namespace, name);
-    let own = default_group(&pod.name_any(), pod.metadata.uid.as_deref().unwrap_or_default());
+    let own = pods::default_group_name(&pod.name_any(), pod.metadata.uid.as_deref().unwrap_or_default());
     if exists(&own) {
         return Some(own);
     }
     let owners = pod.metadata.owner_references.iter().flatten();
     let mut of_owners = owners
-        .map(|owner| default_group(&owner.name, &owner.uid))
+        .map(|owner| pods::default_group_name(&owner.name, &owner.uid))
         .filter(exists);
     let first = of_owners.next()?;
     let named = pod.annotations().get(annotation::POD_GROUP_NAME);
@@ -361,11 +358,6 @@ fn is_charged_annotation(key: &str) -> bool {
     users::is_share(key)
         || matches!(key, annotation::POD_GROUP_NAME | annotation::RECEIVED_RESOURCE_TYPE)
         || key.starts_with(annotation::MIG_PREFIX)
-}
-
-/// The name of the pod group of a pod, or of an owner of pods.
-fn default_group(name: &str, uid: &str) -> String {
-    format!("pg-{name}-{uid}")
 }
 
 /// Sets the entries of some keys to earlier values.

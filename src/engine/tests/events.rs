@@ -481,8 +481,8 @@ fn a_held_group_waits_without_demand_while_its_running_pods_stay() {
     assert_eq!(wanted(&engine), runs);
 }
 
-#[test]
-fn a_gang_below_its_minimum_has_a_deadline() {
+/// A gang of two of which one pod runs.
+fn gang_below_its_minimum() -> (Engine, GroupInput) {
     let mut group = group("a", "q", 0);
     group.min_member = Some(2);
     let running = PodInput {
@@ -491,8 +491,14 @@ fn a_gang_below_its_minimum_has_a_deadline() {
         ..pod(&group, 0, "1")
     };
     let (mut engine, ..) = small_world();
-    engine.apply(Event::Group(Box::new(group)), NOW);
+    engine.apply(Event::Group(Box::new(group.clone())), NOW);
     engine.apply(Event::Pod(Box::new(running)), NOW);
+    (engine, group)
+}
+
+#[test]
+fn a_gang_below_its_minimum_has_a_deadline() {
+    let (mut engine, _) = gang_below_its_minimum();
     let decisions = engine.cycle(NOW);
     assert_eq!(decisions.times[0].stale_since, Some(NOW));
     let deadline = Time(NOW.0 + 60_000);
@@ -507,22 +513,13 @@ fn a_gang_below_its_minimum_has_a_deadline() {
 
 #[test]
 fn binds_that_fail_do_not_give_a_gang_below_its_minimum_more_time() {
-    let mut group = group("a", "q", 0);
-    group.min_member = Some(2);
-    let running = PodInput {
-        status: PodStatus::Running,
-        node: Some("n0".into()),
-        ..pod(&group, 0, "1")
-    };
+    let (mut engine, group) = gang_below_its_minimum();
     let missing = pod(&group, 1, "1");
     let binding = PodInput {
         status: PodStatus::Binding,
         node: Some("n1".into()),
         ..missing.clone()
     };
-    let (mut engine, ..) = small_world();
-    engine.apply(Event::Group(Box::new(group)), NOW);
-    engine.apply(Event::Pod(Box::new(running)), NOW);
     engine.cycle(NOW);
     let later = Time(NOW.0 + 30_000);
     engine.apply(Event::Pod(Box::new(binding)), later);

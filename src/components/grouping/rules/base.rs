@@ -9,6 +9,7 @@ use super::{Grouped, Input, RuleError, wrong};
 use crate::api::names::{annotation, label, priority_class, third_party};
 use crate::api::pod_group::{PodGroup, PodGroupSpec, TopologyConstraint};
 use crate::components::grouping::workload::Workload;
+use crate::mirror::identity::default_group_name;
 use crate::mirror::trim::trim_annotations;
 
 /// One group per top owner, minMember 1. Also for kinds without a rule.
@@ -77,7 +78,7 @@ pub fn of_owner(input: &Input, top: &Workload, fallback_class: &str) -> Result<G
 pub fn build(input: &Input, base: &Base) -> Result<Grouped, RuleError> {
     let top = base.top;
     let metadata = ObjectMeta {
-        name: Some(format!("pg-{}-{}", top.name, top.uid)),
+        name: Some(default_group_name(&top.name, &top.uid)),
         namespace: input.pod.metadata.namespace.clone(),
         labels: Some(labels(input, top)).filter(|labels| !labels.is_empty()),
         annotations: Some(annotations(input, top)),
@@ -108,7 +109,7 @@ pub fn build(input: &Input, base: &Base) -> Result<Grouped, RuleError> {
 /// Turns the group into one of this pod alone, owned by it.
 pub fn per_pod(input: &Input, grouped: &mut Grouped) {
     let pod = Workload::of_pod(input.pod);
-    grouped.group.metadata.name = Some(format!("pg-{}-{}", pod.name, pod.uid));
+    grouped.group.metadata.name = Some(default_group_name(&pod.name, &pod.uid));
     grouped.group.metadata.owner_references = Some(vec![pod.owner_reference()]);
 }
 

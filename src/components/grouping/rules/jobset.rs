@@ -9,6 +9,7 @@ use crate::api::names::{annotation, priority_class, third_party};
 use crate::api::pod_group::{SubGroup, TopologyConstraint};
 use crate::components::grouping::fields;
 use crate::components::grouping::workload::Workload;
+use crate::mirror::identity::default_group_name;
 
 /// Every replica of a replicated job is a gang; an annotation or the startup policy determines how many replicated jobs must start.
 ///
@@ -146,7 +147,7 @@ fn own_leaf(input: &Input) -> Result<String, RuleError> {
 
 /// A job set that an older release grouped without sub-groups keeps its group.
 fn legacy(input: &Input, top: &Workload, jobs: &[ReplicatedJob]) -> Result<Option<Grouped>, RuleError> {
-    let whole = format!("pg-{}-{}", top.name, top.uid);
+    let whole = default_group_name(&top.name, &top.uid);
     let named = jobs.iter().map(|job| format!("{whole}-{}", job.name));
     let is_flat = |name: String| {
         let group = input.cluster.pod_group(input.namespace(), &name);

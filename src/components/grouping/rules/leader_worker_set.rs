@@ -9,6 +9,7 @@ use crate::api::names::{annotation, priority_class, third_party};
 use crate::api::pod_group::{SubGroup, TopologyConstraint};
 use crate::components::grouping::fields;
 use crate::components::grouping::workload::Workload;
+use crate::mirror::identity::default_group_name;
 
 /// One group per replica of the set: `leader` and `workers`, or segments.
 ///
@@ -19,7 +20,7 @@ use crate::components::grouping::workload::Workload;
 pub fn group(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let mut grouped = of_owner(input, top, priority_class::TRAIN)?;
     let set = Set::read(input, top)?;
-    let mut name = format!("pg-{}-{}", top.name, top.uid);
+    let mut name = default_group_name(&top.name, &top.uid);
     match input.label(third_party::LWS_GROUP_INDEX).map(str::parse::<i64>) {
         Some(Ok(index)) => name += &format!("-group-{index}"),
         // Without the index all leaders would share one group.
