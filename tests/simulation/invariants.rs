@@ -590,7 +590,9 @@ pub fn pod(stored: &Value) -> PodSeen {
     let cpu = containers
         .iter()
         .map(|container| milli(&container["resources"]["requests"]["cpu"]));
-    let portion = annotation("gpu-fraction").map_or(0, thousandths);
+    // A pod may ask for a part of a GPU after its place was decided, and before the Binding: it has none then.
+    let regular = spec["nodeName"].is_string() && annotation("received-resource-type") == Some("Regular");
+    let portion = annotation("gpu-fraction").filter(|_| !regular).map_or(0, thousandths);
     let labels = meta["labels"].as_object();
     let groups = labels
         .into_iter()

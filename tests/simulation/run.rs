@@ -395,6 +395,14 @@ fn settings(name: &str, seed: u64, started: u64) -> Settings {
     Settings::try_from(args).expect("valid settings")
 }
 
+impl Drop for Simulation {
+    /// The API server reaches the replicas by their endpoints, and the replicas reach the API server: neither would be dropped.
+    fn drop(&mut self) {
+        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.clear();
+    }
+}
+
 /// Has the first replica that lives answer reviews.
 fn answerer(endpoints: &Endpoints) -> unikai::devcluster::apiserver::webhook::Answerer {
     let endpoints = Arc::clone(endpoints);

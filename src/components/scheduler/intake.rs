@@ -25,6 +25,8 @@ use crate::scheduler_core::SchedulerCore;
 
 /// How long to wait for open binds and evictions after a rebuild, in milliseconds. Their requests have timed out by then.
 const MAX_WAIT: i64 = 60_000;
+/// A clock that goes back by less, in milliseconds, has no effect.
+const CLOCK_TOLERANCE: i64 = 1_000;
 /// Limit on the messages that wait for a second model. A self-check whose model is further behind is given up.
 const MESSAGES_MAX: usize = 16_384;
 /// After so many panics of cycles in a row without a pod group as the cause, the process ends.
@@ -43,6 +45,8 @@ pub struct Intake {
     under_way: Vec<(Name, Assumed)>,
     /// Until when cycles wait for them.
     deadline: Time,
+    /// The latest time of day that was seen.
+    latest: Time,
     /// How many cycles in a row have panicked.
     failed: u32,
     /// How many of them without a pod group as the cause.
@@ -87,6 +91,7 @@ impl Intake {
             usage: Vec::new(),
             under_way: Vec::new(),
             deadline: Time(0),
+            latest: Time(i64::MIN),
             failed: 0,
             unexplained: 0,
         }
@@ -113,6 +118,19 @@ impl Intake {
             taken.told = true;
         }
         taken
+    }
+
+    /// Rebuilds mirror and engine if the clock has been set back. The model moves forward in time only: a terminating pod that counts as stuck, for
+    /// example, would stay so although it is not yet.
+    pub fn follow_clock(&mut self, now: Time, everything: &Everything) -> Option<Taken> {
+        let back_ms = self.latest.0.saturating_sub(now.0);
+        if back_ms < CLOCK_TOLERANCE {
+            self.latest = self.latest.max(now);
+            return None;
+        }
+        warn!(back_ms, "the clock has been set back; the model is rebuilt");
+        self.latest = now;
+        Some(self.rebuild(now, everything))
     }
 
     /// Applies an object that was created or changed, or deleted (`there` false).
@@ -275,7 +293,7 @@ impl Intake {
             .is_ok()
     }
 
-    /// Rebuilds mirror and engine, because a self-check has found an error in the model.
+    /// Rebuilds mirror and engine, because the model differs from the stores.
     pub fn rebuild(&mut self, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
         self.begin_anew(now, everything, &mut taken);

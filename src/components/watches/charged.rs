@@ -6,7 +6,8 @@
 //! 2. what they were when this process first saw the pod bound;
 //! 3. its own when it is first seen bound, except that a sub-group that its pod group does not have is removed, and that its pod group is the one which
 //!    the binder has recorded in its status, else an existing one that is named after the pod or its owner. The binder records it before the Binding,
-//!    if it differs from the one that would be found ([`found_group`]), so that every process finds the same, whenever it starts.
+//!    if it differs from the one that would be found ([`found_group`]), so that every process finds the same, whenever it starts. And a pod whose Binding
+//!    gave it no part of a GPU has none, whatever its annotations ask for since.
 //!
 //! An event on the pod reports what was restored, once for each change.
 
@@ -20,7 +21,7 @@ use kube::ResourceExt;
 
 use super::{Key, Stores};
 use crate::api::gpu_request::is_group_label;
-use crate::api::names::{annotation, condition, label, reason};
+use crate::api::names::{annotation, condition, label, reason, received_resource_type};
 use crate::components::Settings;
 use crate::components::bus::{Note, Severity, Subject};
 use crate::components::fractions::users::{self, User};
@@ -188,6 +189,11 @@ impl Charged {
     fn first_seen_bound(&self, pod: &mut Pod) {
         if pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()) != Some(&*self.scheduler) {
             return;
+        }
+        // Its annotations may have changed between the decision and the Binding.
+        let received = pod.annotations().get(annotation::RECEIVED_RESOURCE_TYPE);
+        if received.is_some_and(|received| received == received_resource_type::REGULAR) {
+            pod.annotations_mut().retain(|key, _| !users::is_share(key));
         }
         let namespace = pod.namespace().unwrap_or_default();
         let named = pod.annotations().get(annotation::POD_GROUP_NAME).cloned();

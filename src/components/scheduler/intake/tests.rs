@@ -9,6 +9,7 @@ use crate::api::names::annotation;
 use crate::api::{PodGroup, Queue};
 use crate::components::watches::Stores;
 use crate::engine::input::{GroupKey, Time};
+use crate::engine::model::pod::Status;
 use crate::engine::tests::faults::panic_when_served;
 use crate::mirror::aside::HELD_BACK;
 
@@ -299,6 +300,40 @@ fn retry_times_are_kept_when_the_model_is_rebuilt() {
     assert_eq!(wakes.map(|(at, _)| at), Some(later));
     let binds = cluster.intake.core.engine.cycle(later).bind;
     assert_eq!(binds.len(), 1);
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_a_stuck_pod_one_that_leaves_again() {
+    let mut cluster = Cluster::new(1);
+    let stuck_after = Policy::default().stuck_after;
+    let mut leaving = pod("leaving", 1, &json!({"node": "n"}), None);
+    let Object::Pod(pod) = &mut leaving else { unreachable!() };
+    let deleted_at = jiff::Timestamp::from_millisecond(NOW.0).unwrap();
+    Arc::make_mut(pod).metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(deleted_at));
+    cluster.tell(leaving);
+    let status = |cluster: &Cluster| {
+        let pods = cluster.intake.core.engine.model().pods();
+        pods.iter().map(|(_, pod)| pod.state.status).collect::<Vec<_>>()
+    };
+    let follow = |cluster: &mut Cluster, now: i64| {
+        let stores = Arc::clone(&cluster.stores);
+        let rebuilt = cluster
+            .intake
+            .follow_clock(Time(now), &|tell| stores.objects().for_each(tell));
+        rebuilt.is_some()
+    };
+
+    let late = NOW.0 + stuck_after + 1;
+    assert!(!follow(&mut cluster, late));
+    cluster.intake.core.engine.cycle(Time(late));
+    assert_eq!(status(&cluster), [Status::Stuck]);
+
+    assert!(!follow(&mut cluster, late - 999), "a correction of less than a second");
+    assert_eq!(status(&cluster), [Status::Stuck]);
+    assert!(follow(&mut cluster, late - 1_000));
+    assert_eq!(status(&cluster), [Status::Releasing]);
+    assert!(!follow(&mut cluster, late - 1_000), "once");
 }
 
 #[test]

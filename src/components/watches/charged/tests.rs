@@ -252,6 +252,23 @@ fn a_pod_is_charged_to_the_pod_group_in_which_it_was_bound_whenever_it_is_first_
 }
 
 #[test]
+fn a_pod_that_asks_for_a_part_of_a_gpu_after_its_place_was_decided_has_none() {
+    let asks = |received: &str| {
+        let annotations = json!({"gpu-fraction": "0.1", "received-resource-type": received});
+        pod(json!({}), annotations)
+    };
+    let mut watch = Watch::new(&[]);
+    watch.see(unbound(pod(json!({}), json!({}))));
+    let seen = watch.see(asks("Regular"));
+    assert_eq!(seen.annotations().get("gpu-fraction"), None);
+    assert!(watch.told()[0].contains("gpu-fraction"));
+    assert_eq!(Watch::new(&[]).see(asks("Regular")), seen, "also after a restart");
+
+    let seen = Watch::new(&[]).see(asks("Fraction"));
+    assert_eq!(seen.annotations()["gpu-fraction"], "0.1");
+}
+
+#[test]
 fn a_pod_that_was_bound_without_a_pod_group_gets_the_one_that_the_grouper_writes_once() {
     let mut watch = Watch::new(&[]);
     let named = |group: &str| pod(json!({}), json!({"pod-group-name": group}));
