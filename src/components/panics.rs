@@ -23,6 +23,11 @@ pub fn text(panic: &(dyn Any + Send)) -> &str {
 /// # Errors
 /// The text of the panic.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    #[cfg(test)]
+    let work = || {
+        tests::fail_if_due();
+        work()
+    };
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| text(&*panic).to_owned())
 }
 

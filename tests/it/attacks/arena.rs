@@ -387,6 +387,7 @@ impl Arena {
     /// thus for the old one's Lease to end, do not count.
     pub async fn innocents_during(&self, attack: impl Future<Output = ()>) -> Duration {
         let mut attack = std::pin::pin!(attack);
+        let restarts = self.restarts.load(Ordering::Relaxed);
         let mut longest = Duration::ZERO;
         loop {
             tokio::select! {
@@ -398,6 +399,9 @@ impl Arena {
                     if self.restarts.load(Ordering::Relaxed) == before { took } else { Duration::ZERO }
                 } => longest = longest.max(took),
             }
+        }
+        if self.restarts.load(Ordering::Relaxed) != restarts {
+            self.innocent().await;
         }
         longest.max(self.innocent().await)
     }
