@@ -1,5 +1,8 @@
 //! What tests of components have in common.
 
+#[cfg(feature = "devcluster")]
+pub mod lab;
+
 use super::*;
 use leadership::Terms;
 

@@ -169,10 +169,6 @@ impl Case {
     async fn is_bound(&self, pod: &str) -> bool {
         self.lab.node_of(pod).await.is_some()
     }
-
-    fn struck(&self, rule: RuleId) -> u32 {
-        self.lab.server.faults().struck(rule)
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,7 +294,7 @@ async fn bindings_that_hang_hold_up_no_others_for_long() {
     }
     case.order(binds, Vec::new()).await;
     sleep(MOMENT).await;
-    assert_eq!(case.struck(rule), 32, "the limit at first");
+    assert_eq!(case.lab.struck(rule), 32, "the limit at first");
     sleep(Duration::from_secs(5)).await;
     let mut bound = 0;
     for number in 0..40 {
