@@ -498,4 +498,4 @@ fn selector(ours: Option<&LabelSelector>, theirs: Option<&LabelSelector>) -> Opt
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

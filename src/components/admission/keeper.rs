@@ -88,7 +88,10 @@ impl CertificateKeeper {
         loop {
             tokio::select! {
                 Some(event) = events.next() => match event {
-                    Ok(watcher::Event::Init) => self.secret = None,
+                    Ok(watcher::Event::Init) => {
+                        self.secret = None;
+                        synced = false;
+                    }
                     Ok(watcher::Event::InitApply(secret) | watcher::Event::Apply(secret)) => self.secret = Some(secret),
                     Ok(watcher::Event::InitDone) => synced = true,
                     Ok(watcher::Event::Delete(_)) => self.secret = None,
@@ -239,6 +242,8 @@ pub async fn keep_configurations(
     let mut validating = Live::<ValidatingWebhookConfiguration>::new(&context);
     let mut leading = context.leading.clone();
     let mut queues = stores.queues.changes();
+    // They may be listed already.
+    queues.mark_changed();
     let mut known = KnownQueues::default();
     let mut retry_at = None;
     let mut owner = Owner::Unknown;
@@ -247,8 +252,8 @@ pub async fn keep_configurations(
             let prepared = bundle.borrow().is_some() && mutating.synced && validating.synced;
             let wake = retry_at.into_iter().chain(known.due()).min().filter(|_| prepared);
             tokio::select! {
-                () = mutating.changed() => {}
-                () = validating.changed() => {}
+                Some(event) = mutating.events.next() => mutating.see(event),
+                Some(event) = validating.events.next() => validating.see(event),
                 Ok(()) = bundle.changed() => {}
                 Ok(()) = leading.changed() => {}
                 Ok(()) = queues.changed() => {
@@ -282,7 +287,7 @@ pub async fn keep_configurations(
             }
             if right {
                 readiness.ready();
-            } else if context.is_leading() {
+            } else {
                 retry_at = Some(Instant::now() + RETRY);
             }
         }
@@ -309,6 +314,7 @@ async fn sleep_or_wait(until: Option<Instant>) {
 struct Live<K> {
     events: BoxStream<'static, watcher::Result<watcher::Event<K>>>,
     objects: BTreeMap<String, K>,
+    /// They are complete: no list is under way.
     synced: bool,
 }
 
@@ -333,21 +339,22 @@ where
         }
     }
 
-    /// Returns when something may have changed.
-    async fn changed(&mut self) {
-        match self.events.next().await {
-            Some(Ok(watcher::Event::Init)) => self.objects.clear(),
-            Some(Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found))) => {
+    fn see(&mut self, event: watcher::Result<watcher::Event<K>>) {
+        match event {
+            Ok(watcher::Event::Init) => {
+                self.objects.clear();
+                self.synced = false;
+            }
+            Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => {
                 self.objects.insert(found.name_any(), found);
             }
-            Some(Ok(watcher::Event::InitDone)) => self.synced = true,
-            Some(Ok(watcher::Event::Delete(gone))) => {
+            Ok(watcher::Event::InitDone) => self.synced = true,
+            Ok(watcher::Event::Delete(gone)) => {
                 self.objects.remove(&gone.name_any());
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 warn!(%error, kind = %K::kind(&()), "webhook configurations cannot be watched; trying again");
             }
-            None => std::future::pending().await,
         }
     }
 
@@ -405,3 +412,7 @@ fn is_conflict(error: &kube::Error) -> bool {
 pub fn named(name: &'static str, future: impl Future<Output = ()>) -> impl Future<Output = ()> {
     tracing::Instrument::instrument(future, tracing::info_span!("admission", task = name))
 }
+
+#[cfg(test)]
+#[cfg(feature = "devcluster")]
+mod tests;

@@ -6,7 +6,8 @@ use super::*;
 use crate::components::admission::queues::Rules;
 use crate::components::admission::{FailurePolicy, Scope};
 
-fn settings() -> Settings {
+/// The settings of an installation in `kai-scheduler`.
+pub fn settings() -> Settings {
     Settings {
         namespace: "kai-scheduler".to_owned(),
         scope: Scope::default(),
