@@ -350,11 +350,7 @@ impl Binder {
     fn queue_multi_step(&mut self, bind: OrderedBind, resumes: Option<Arc<BindRequest>>, term: u64) {
         let uid = &bind.placement.pod.uid;
         if self.in_steps.contains(uid) {
-            // A resumed bind is enough; a new decision has to wait for it.
-            if resumes.is_none() {
-                self.not_started(bind, "another bind of the pod is under way");
-            }
-            return;
+            return self.not_started(bind, "another bind of the pod is under way");
         }
         self.in_steps.insert(Arc::clone(uid));
         self.groups.open(uid, &multi_step::group_ids(&bind));
@@ -430,12 +426,8 @@ impl Binder {
 
     /// The next timer.
     fn wake(&self) -> Option<Instant> {
-        let others = if self.active.is_empty() {
-            [self.groups.next(), self.audit.next(), None]
-        } else {
-            [self.groups.next(), self.audit.next(), self.reviews.next()]
-        };
-        self.pause.into_iter().chain(others.into_iter().flatten()).min()
+        let timers = [self.pause, self.groups.next(), self.audit.next(), self.reviews.next()];
+        timers.into_iter().flatten().min()
     }
 
     /// Runs timers that are due.
@@ -461,10 +453,8 @@ impl Binder {
             let left_as_is = Cleanup::GivenUp(command.id().clone(), Vec::new());
             self.cleanup(left_as_is, cleanup::carry_out(caller, stores, command));
         }
-        if !self.active.is_empty() {
-            for key in self.reviews.due(now) {
-                self.review(key, now);
-            }
+        for key in self.reviews.due(now) {
+            self.review(key, now);
         }
     }
 
@@ -478,7 +468,7 @@ impl Binder {
         known.map(|(scope, term)| (scope.clone(), term.number)).collect()
     }
 
-    /// Reviews a bind request that has changed, or whose pod has.
+    /// Reviews a bind request that has changed, or whose pod has. Those outside the active terms are all reviewed when a term begins.
     fn review(&mut self, key: Key, now: Instant) {
         let Some(request) = self.stores.bind_requests.get(&key.namespace, &key.name) else {
             return self.reviews.forget(&key);

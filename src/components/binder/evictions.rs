@@ -15,7 +15,7 @@ const GROUPS_MAX: usize = 1_000;
 /// Counts evictions.
 #[derive(Debug, Default)]
 pub struct Evictions {
-    /// Pod groups with a series, the oldest first.
+    /// Pod groups with a series, that with the latest eviction last.
     groups: VecDeque<String>,
 }
 
@@ -53,9 +53,7 @@ impl Evictions {
         context
             .figures
             .count(&families::POD_GROUP_EVICTED_PODS, &owner, &labels, 1.0);
-        if self.groups.contains(&owner) {
-            return;
-        }
+        self.groups.retain(|known| *known != owner);
         self.groups.push_back(owner);
         if self.groups.len() > GROUPS_MAX
             && let Some(oldest) = self.groups.pop_front()

@@ -4,10 +4,15 @@
 mod attempts;
 mod claims;
 mod cleanups;
+mod evictions;
 mod kept;
+mod limits;
 mod requests;
+mod running;
 mod runs;
+mod sharing;
 mod steps;
+mod told;
 mod volumes;
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Failures are kept of pods that exist.
+//! Failures are kept of pods that exist, and reviews of bind requests that exist.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::super::*;
 use crate::components::bus;
 use crate::components::tests::idle_context;
 
-fn binder() -> Binder {
+pub fn binder() -> Binder {
     let (group_requests, _) = mpsc::channel(1);
     Binder::new(idle_context(), Arc::default(), bus::channels(1).0, group_requests)
 }
@@ -56,4 +56,21 @@ async fn refused_evictions_are_kept_only_for_existing_pods() {
     binder.stores.pods.insert(pod());
     binder.ended(refused()).unwrap();
     assert!(binder.failures.wait_to_evict(&evict.pod) > first);
+}
+
+#[tokio::test]
+async fn a_bind_request_that_is_gone_is_not_reviewed_when_its_pod_changes() {
+    let mut binder = binder();
+    let decided = intent::tests::decided();
+    let request = Arc::new(intent::request(&decided, &binder.context.settings));
+    let change = |of: fn(Object) -> Change| of(Object::BindRequest(Arc::clone(&request)));
+    let pod = Change::Applied(Object::Pod(Arc::new(pod())));
+    binder.changed(change(Change::Applied));
+    binder.run_due();
+    binder.changed(pod.clone());
+    assert!(binder.reviews.next().is_some());
+    binder.run_due();
+    binder.changed(change(Change::Deleted));
+    binder.changed(pod);
+    assert!(binder.reviews.next().is_none());
 }
