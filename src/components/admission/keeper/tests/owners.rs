@@ -40,7 +40,7 @@ async fn the_cluster_role_owns_the_configurations() {
         object::VALIDATING_WEBHOOK,
         object::POD_GROUP_WEBHOOK,
     ] {
-        assert_eq!(owners(&case, name).await, [uid.clone()], "{name}");
+        assert_eq!(owners(&case, name).await, std::slice::from_ref(&uid), "{name}");
     }
     let owner = case.see(object::QUEUE_WEBHOOK).await["metadata"]["ownerReferences"][0].clone();
     let reference =
@@ -130,7 +130,11 @@ async fn configurations_belong_to_the_cluster_role_that_was_made_anew() {
             object::VALIDATING_WEBHOOK,
             object::QUEUE_WEBHOOK,
         ] {
-            assert_eq!(owners(&case, name).await, [uid.clone()], "{edited:?}: {name}");
+            assert_eq!(
+                owners(&case, name).await,
+                std::slice::from_ref(&uid),
+                "{edited:?}: {name}"
+            );
         }
     }
 }
