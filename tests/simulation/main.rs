@@ -19,6 +19,10 @@ use clap::Parser;
 use network::Canary;
 use run::{How, Outcome};
 
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs seeds of the simulation.
 #[derive(Parser, Clone, Debug)]
 struct Args {
