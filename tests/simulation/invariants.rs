@@ -141,8 +141,8 @@ pub struct PodSeen {
     pub groups: Vec<String>,
     pub group: String,
     pub queue: String,
-    /// Of a reservation pod: its users.
-    pub users: BTreeSet<String>,
+    /// Of a reservation pod: its users by uid, each with its recorded portion in thousandths.
+    pub users: BTreeMap<String, i64>,
     pub device: Option<String>,
     /// The message of its condition `PodScheduled=False`.
     pub waiting_message: Option<String>,
@@ -236,6 +236,13 @@ impl History {
                 if let Some(group) = now.groups.get(&(pod.namespace.clone(), pod.group.clone())) {
                     pod.queue.clone_from(&group.queue);
                 }
+                // Its annotations may have changed between the decision and the Binding.
+                let given = now.pods.values().find_map(|held| {
+                    let shared = held.reservation && held.node == pod.node;
+                    let shared = shared && held.groups.iter().any(|group| pod.groups.contains(group));
+                    held.users.get(uid).filter(|_| shared)
+                });
+                pod.portion = given.copied().unwrap_or(pod.portion);
                 self.bound.insert(uid.clone(), pod);
                 self.new.insert(uid.clone());
             }
@@ -389,7 +396,7 @@ fn recorded(view: &View<'_>) -> Option<String> {
                 .pods
                 .values()
                 .filter(|held| held.reservation && held.node == pod.node && held.groups.contains(group));
-            let known = holders.into_iter().any(|holder| holder.users.contains(&pod.uid));
+            let known = holders.into_iter().any(|holder| holder.users.contains_key(&pod.uid));
             (!known).then(|| {
                 format!(
                     "{} is bound to group {group} on {} and not recorded",
@@ -599,9 +606,13 @@ pub fn pod(stored: &Value) -> PodSeen {
         .flatten()
         .filter(|(key, _)| key.as_str() == "runai-gpu-group" || key.starts_with("runai-gpu-group/"));
     let annotations = meta["annotations"].as_object();
-    let users = annotations.into_iter().flatten().filter_map(|(key, _)| {
+    let users = annotations.into_iter().flatten().filter_map(|(key, record)| {
         let uid = key.strip_prefix("gpu-user.unikai.dev/")?;
-        Some(uid.to_owned())
+        let record: Value = serde_json::from_str(record.as_str()?).ok()?;
+        Some((
+            uid.to_owned(),
+            record["share"]["gpu-fraction"].as_str().map_or(0, thousandths),
+        ))
     });
     let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled");
