@@ -61,4 +61,4 @@ pub fn set_aside(component: &'static str, change: &Change, panic: &str, source: 
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

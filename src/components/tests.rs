@@ -2,6 +2,7 @@
 
 #[cfg(feature = "devcluster")]
 pub mod lab;
+mod panics;
 
 use super::*;
 use leadership::Terms;
