@@ -301,7 +301,7 @@ impl Scheduler {
                 received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => Trigger::Messages(received),
             };
             self.context.heartbeat.work();
-            self.follow_clock();
+            self.with_intake(|intake, all| intake.follow_clock(now(), all));
             match trigger {
                 Trigger::Leadership => {
                     self.changed = true;
@@ -334,15 +334,6 @@ impl Scheduler {
                 Trigger::Messages(0) => return Err(Error::Closed),
                 Trigger::Messages(_) => messages.drain(..).for_each(|message| self.take(message)),
             }
-        }
-    }
-
-    /// Has the model rebuilt if the clock has been set back.
-    fn follow_clock(&mut self) {
-        let stores = Arc::clone(&self.stores);
-        let rebuilt = self.intake.follow_clock(now(), &|tell| stores.objects().for_each(tell));
-        if let Some(taken) = rebuilt {
-            self.handle_taken(taken);
         }
     }
 

@@ -122,15 +122,15 @@ impl Intake {
 
     /// Rebuilds mirror and engine if the clock has been set back. The model moves forward in time only: a terminating pod that counts as stuck, for
     /// example, would stay so although it is not yet.
-    pub fn follow_clock(&mut self, now: Time, everything: &Everything) -> Option<Taken> {
+    pub fn follow_clock(&mut self, now: Time, everything: &Everything) -> Taken {
         let back_ms = self.latest.0.saturating_sub(now.0);
         if back_ms < CLOCK_TOLERANCE {
             self.latest = self.latest.max(now);
-            return None;
+            return Taken::default();
         }
         warn!(back_ms, "the clock has been set back; the model is rebuilt");
         self.latest = now;
-        Some(self.rebuild(now, everything))
+        self.rebuild(now, everything)
     }
 
     /// Applies an object that was created or changed, or deleted (`there` false).
