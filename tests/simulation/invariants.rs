@@ -205,6 +205,14 @@ pub struct State {
     pub config_maps: Vec<String>,
 }
 
+impl State {
+    /// The reservation pods of a GPU group on a node.
+    fn reservations(&self, node: &str, group: &String) -> impl Iterator<Item = &PodSeen> {
+        let pods = self.pods.values();
+        pods.filter(move |pod| pod.reservation && pod.node == node && pod.groups.contains(group))
+    }
+}
+
 /// Facts about earlier states.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -237,12 +245,11 @@ impl History {
                     pod.queue.clone_from(&group.queue);
                 }
                 // Its annotations may have changed between the decision and the Binding.
-                let given = now.pods.values().find_map(|held| {
-                    let shared = held.reservation && held.node == pod.node;
-                    let shared = shared && held.groups.iter().any(|group| pod.groups.contains(group));
-                    held.users.get(uid).filter(|_| shared)
-                });
-                pod.portion = given.copied().unwrap_or(pod.portion);
+                let groups = pod.groups.iter();
+                let recorded = groups
+                    .flat_map(|group| now.reservations(&pod.node, group))
+                    .find_map(|reservation| reservation.users.get(uid));
+                pod.portion = recorded.copied().unwrap_or(pod.portion);
                 self.bound.insert(uid.clone(), pod);
                 self.new.insert(uid.clone());
             }
@@ -391,12 +398,8 @@ fn recorded(view: &View<'_>) -> Option<String> {
             ));
         }
         pod.groups.iter().find_map(|group| {
-            let holders = view
-                .now
-                .pods
-                .values()
-                .filter(|held| held.reservation && held.node == pod.node && held.groups.contains(group));
-            let known = holders.into_iter().any(|holder| holder.users.contains_key(&pod.uid));
+            let mut reservations = view.now.reservations(&pod.node, group);
+            let known = reservations.any(|reservation| reservation.users.contains_key(&pod.uid));
             (!known).then(|| {
                 format!(
                     "{} is bound to group {group} on {} and not recorded",
