@@ -419,4 +419,4 @@ pub enum Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

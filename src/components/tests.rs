@@ -3,9 +3,28 @@
 #[cfg(feature = "devcluster")]
 pub mod lab;
 mod panics;
+pub mod recorded;
+
+use jiff::Timestamp;
 
 use super::*;
 use leadership::Terms;
+
+/// A simulated time of day on this thread, until it is dropped.
+pub struct TimeOfDay(());
+
+impl TimeOfDay {
+    pub fn simulated(start: Timestamp) -> Self {
+        crate::clock::simulate(Some(start));
+        Self(())
+    }
+}
+
+impl Drop for TimeOfDay {
+    fn drop(&mut self) {
+        crate::clock::simulate(None);
+    }
+}
 
 /// The context of a process that leads nothing, and whose API server refuses every request.
 pub fn idle_context() -> Context {

@@ -239,22 +239,8 @@ fn span_exporter(url: &str) -> anyhow::Result<SdkTracerProvider> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().expect("nobody panicked").write(bytes)
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::components::tests::recorded::Log;
 
     #[test]
     fn an_invalid_log_level_is_refused() {
@@ -277,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_log_level_changes_while_the_process_runs() {
-        let lines = Lines::default();
+        let lines = Log::default();
         let (layer, handle) = reload::Layer::new(filter("info").expect("a filter"));
         let level = Level {
             filter: handle,
@@ -294,7 +280,7 @@ mod tests {
             tracing::debug!("third");
         });
         assert_eq!(level.text(), "warn,unikai=debug");
-        let text = String::from_utf8(lines.0.lock().expect("nobody panicked").clone()).expect("text");
+        let text = lines.text();
         assert!(
             !text.contains("first") && text.contains("second") && text.contains("third"),
             "{text}"
@@ -303,9 +289,9 @@ mod tests {
 
     #[test]
     fn the_format_of_lines_changes_while_spans_are_open() {
-        let written = Lines::default();
+        let written = Log::default();
         let json = Arc::new(AtomicBool::new(false));
-        let writer = |written: &Lines| {
+        let writer = |written: &Log| {
             let written = written.clone();
             move || written.clone()
         };
@@ -319,7 +305,7 @@ mod tests {
                 tracing::info!(is_json, "said");
             }
         });
-        let text = String::from_utf8(written.0.lock().expect("nobody panicked").clone()).expect("text");
+        let text = written.text();
         let all: Vec<&str> = text.lines().collect();
         assert_eq!(all.len(), 3, "{text}");
         assert_eq!(

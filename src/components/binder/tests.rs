@@ -28,7 +28,7 @@ use super::intent;
 use super::requests::Caller;
 use crate::components::bus::{Evict, OrderedBind, PodRef, Step, StepLog};
 use crate::components::fractions::users::Share;
-use crate::components::tests::lab::{Lab, read, refuse};
+use crate::components::tests::lab::{Lab, MOMENT, busy, read, refuse, seconds};
 use crate::components::{Settings, pods};
 use crate::devcluster::apiserver::{Effect, Match, Times};
 use crate::engine::input::{GpuKind, WHOLE};
@@ -98,9 +98,9 @@ impl Lab {
     }
 
     async fn delete_pod(&self, name: &str) {
-        let api: Api<Pod> = Api::namespaced(self.admin.clone(), "team");
-        let now = kube::api::DeleteParams::default().grace_period(0);
-        api.delete(name, &now).await.expect("deleted");
+        let metadata = json!({"namespace": "team", "name": name});
+        self.delete(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
+            .await;
     }
 
     fn caller(&self) -> Caller {

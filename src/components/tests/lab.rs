@@ -1,8 +1,9 @@
 //! An API server in this process, and the context of a process that writes to it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
@@ -31,11 +32,26 @@ pub fn read<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("an object")
 }
 
+/// Longer than requests take, shorter than any wait of a component.
+pub const MOMENT: Duration = Duration::from_millis(10);
+
+pub fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
 /// A refusal with this code.
 pub fn refuse(code: u16) -> Effect {
     Effect::Refuse {
         code,
         retry_after: None,
+    }
+}
+
+/// A refusal of an API server that is busy for so many seconds.
+pub fn busy(seconds: u32) -> Effect {
+    Effect::Refuse {
+        code: 429,
+        retry_after: Some(seconds),
     }
 }
 
@@ -102,6 +118,13 @@ impl Lab {
         let (api, name) = (self.api(object), object["metadata"]["name"].as_str().expect("a name"));
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         json!(api.patch(name, &params, &patch).await.expect("patched"))
+    }
+
+    /// Deletes an object as the administrator, without a grace period.
+    pub async fn delete(&self, object: &Value) {
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let now = DeleteParams::default().grace_period(0);
+        self.api(object).delete(name, &now).await.expect("deleted");
     }
 
     /// Sets the status of an object as the administrator.

@@ -49,6 +49,15 @@ impl Match {
         }
     }
 
+    /// Evictions of pods, by the subresource.
+    #[must_use]
+    pub fn evictions() -> Self {
+        Match {
+            subresource: Some("eviction".to_owned()),
+            ..Self::verb_on("create", "pods")
+        }
+    }
+
     fn covers(&self, request: &RequestInfo, identity: &Identity) -> bool {
         let same = |wanted: &Option<String>, given: &str| wanted.as_deref().is_none_or(|wanted| wanted == given);
         same(&self.verb, request.verb.as_str())

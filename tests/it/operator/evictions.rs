@@ -41,9 +41,8 @@ async fn a_refused_eviction_backs_off_and_another_pod_is_evicted() {
         lab.runs(name).await;
     }
     let evictions_of_one = Match {
-        subresource: Some("eviction".to_owned()),
         name: Some("stays".to_owned()),
-        ..Match::verb_on("create", "pods")
+        ..Match::evictions()
     };
     let refuse = Effect::Refuse {
         code: 403,
@@ -105,15 +104,11 @@ async fn a_temporarily_refused_eviction_is_retried_at_growing_intervals() {
         let operator = lab.replica("one").await;
         lab.create(pod("stays", 1)).await.unwrap();
         lab.runs("stays").await;
-        let evictions = Match {
-            subresource: Some("eviction".to_owned()),
-            ..Match::verb_on("create", "pods")
-        };
         let refuse = Effect::Refuse {
             code,
             retry_after: None,
         };
-        lab.server.faults().add(evictions, refuse, Times::Always);
+        lab.server.faults().add(Match::evictions(), refuse, Times::Always);
         let began = Instant::now();
         lab.create(urgent("urgent", 1)).await.unwrap();
         lab.unschedulable("urgent").await;

@@ -4,24 +4,15 @@ mod certificates;
 mod configurations;
 mod owners;
 
-use std::io;
-use std::sync::{Mutex, PoisonError};
-
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::*;
-use crate::components::tests::lab::{Lab, read, refuse};
+use crate::components::tests::lab::{Lab, MOMENT, read, refuse, seconds};
+use crate::components::tests::recorded::Log;
 use crate::devcluster::apiserver::{Effect, Match, Times};
-
-/// Longer than requests take, shorter than any wait.
-const MOMENT: Duration = Duration::from_millis(10);
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 fn minutes(minutes: u64) -> Duration {
     seconds(60 * minutes)
@@ -45,21 +36,6 @@ struct Warnings {
     _guard: tracing::subscriber::DefaultGuard,
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        log.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl Warnings {
     fn from_now_on() -> Self {
         let log = Log::default();
@@ -76,7 +52,6 @@ impl Warnings {
 
     /// How many there were of these words.
     fn of(&self, words: &str) -> usize {
-        let log = self.log.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&log).matches(words).count()
+        self.log.text().matches(words).count()
     }
 }

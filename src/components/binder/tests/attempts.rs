@@ -8,13 +8,6 @@ use super::*;
 use crate::components::watches::recorded_group;
 use crate::engine::policy::DisruptionBudgets;
 
-fn evictions() -> Match {
-    Match {
-        subresource: Some("eviction".to_owned()),
-        ..Match::verb_on("create", "pods")
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_plain_bind_is_one_request_with_the_annotations() {
     let lab = Lab::new().await;
@@ -131,11 +124,7 @@ async fn a_pod_that_is_gone_or_was_made_anew_is_not_bound() {
 async fn a_busy_api_server_is_asked_again_after_the_time_that_it_asks_for() {
     let lab = Lab::new().await;
     let pod = lab.pod("a").await;
-    let busy = Effect::Refuse {
-        code: 429,
-        retry_after: Some(7),
-    };
-    lab.fault(Match::bindings(), busy, Times::Next(2));
+    lab.fault(Match::bindings(), busy(7), Times::Next(2));
     let began = Instant::now();
     let report = lab.attempt().bind(&bind(&pod, "n1")).await;
     assert_eq!((report.ending, report.refusals), (Ending::Done, 2));
@@ -278,7 +267,7 @@ async fn a_pod_is_evicted_by_the_api_that_respects_budgets_unless_they_are_overr
 async fn an_eviction_ends_as_the_pod_shows() {
     let lab = Lab::new().await;
     let pod = lab.pod("a").await;
-    let rule = lab.fault(evictions(), refuse(500), Times::Always);
+    let rule = lab.fault(Match::evictions(), refuse(500), Times::Always);
     let report = lab.attempt().evict(&evict(&pod)).await;
     assert!(failed(&report), "{report:?}");
     assert_eq!(
@@ -301,7 +290,7 @@ async fn an_eviction_ends_as_the_pod_shows() {
         "made anew"
     );
     lab.bind_to("a", "n1").await;
-    lab.fault(evictions(), Effect::FailAfter { code: 500 }, Times::Next(1));
+    lab.fault(Match::evictions(), Effect::FailAfter { code: 500 }, Times::Next(1));
     assert_eq!(
         lab.attempt().evict(&evict(&again)).await.ending,
         Ending::Overtaken,

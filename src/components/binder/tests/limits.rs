@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::kept::binder;
-use super::running::{Case, MOMENT};
+use super::running::Case;
 use super::*;
 use crate::components::binder::{Binder, Finished, Job};
 use crate::components::bus::BindOrder;
@@ -164,11 +164,7 @@ async fn background_writes_do_not_wait_for_requests_that_hang() {
 async fn background_writes_wait_for_what_waits_for_the_end_of_a_pause() {
     for evicts in [false, true] {
         let case = patient().await;
-        let busy = Effect::Refuse {
-            code: 429,
-            retry_after: Some(8),
-        };
-        case.lab.fault(Match::bindings(), busy, Times::Next(1));
+        case.lab.fault(Match::bindings(), busy(8), Times::Next(1));
         let first = case.bind_of("first").await;
         case.order(vec![first], Vec::new()).await;
         sleep(Duration::from_secs(9)).await;

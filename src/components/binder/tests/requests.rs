@@ -15,7 +15,7 @@ impl Lab {
         self.caller().call("look at a pod", || api.get_opt("a")).await
     }
 
-    async fn delete(&self) -> Result<(), RequestError> {
+    async fn call_delete(&self) -> Result<(), RequestError> {
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), "team");
         let params = DeleteParams::default();
         self.caller().delete("delete a pod", || api.delete("a", &params)).await
@@ -48,11 +48,7 @@ async fn an_unknown_result_is_asked_for_again_with_growing_pauses() {
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_respected() {
     let lab = Lab::new().await;
-    let busy = Effect::Refuse {
-        code: 429,
-        retry_after: Some(7),
-    };
-    lab.fault(reads(), busy, Times::Next(1));
+    lab.fault(reads(), busy(7), Times::Next(1));
     let began = Instant::now();
     assert_eq!(lab.call().await, Ok(None));
     assert!(began.elapsed() >= Duration::from_secs(7));
@@ -105,13 +101,13 @@ async fn a_request_that_hangs_is_given_up_and_holds_up_few_others() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_ends_well_if_the_object_is_gone_or_another_has_its_name() {
     let lab = Lab::new().await;
-    assert_eq!(lab.delete().await, Ok(()), "there is none");
+    assert_eq!(lab.call_delete().await, Ok(()), "there is none");
     lab.pod("a").await;
-    assert_eq!(lab.delete().await, Ok(()));
+    assert_eq!(lab.call_delete().await, Ok(()));
     let rule = lab.fault(Match::verb_on("delete", "pods"), refuse(409), Times::Always);
-    assert_eq!(lab.delete().await, Ok(()), "another has the name");
+    assert_eq!(lab.call_delete().await, Ok(()), "another has the name");
     assert_eq!(lab.server.faults().struck(rule), 3, "if that lasts");
     lab.server.faults().clear();
     lab.fault(Match::verb_on("delete", "pods"), refuse(403), Times::Always);
-    assert_eq!(lab.delete().await.unwrap_err().failure, Failure::Refused);
+    assert_eq!(lab.call_delete().await.unwrap_err().failure, Failure::Refused);
 }

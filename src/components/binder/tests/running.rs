@@ -15,6 +15,13 @@ use crate::components::bus::{
     BindOrder, Change, Inboxes, Kind, Object, Outcome, ToBinder, ToEvents, ToScheduler, TraceEvent, Traces, channels,
 };
 
+/// A pod as the administrator creates it, with its kind.
+pub fn typed(pod: &Pod) -> Value {
+    let mut typed = json!(pod);
+    (typed["apiVersion"], typed["kind"]) = (json!("v1"), json!("Pod"));
+    typed
+}
+
 /// A binder that runs, and what it tells.
 pub struct Case {
     pub lab: Lab,
@@ -23,9 +30,6 @@ pub struct Case {
     to_binder: mpsc::Sender<ToBinder>,
     pub run: JoinHandle<Result<(), Error>>,
 }
-
-/// Longer than requests take, shorter than any wait of the binder.
-pub const MOMENT: Duration = Duration::from_millis(10);
 
 impl Case {
     /// A binder whose watches have caught up.
@@ -106,8 +110,12 @@ impl Case {
             let (pod, _) = self.lab.stores.pods.insert(pod);
             self.tell(ToBinder::Change(Change::Applied(Object::Pod(pod)))).await;
         }
-        let all: Api<BindRequest> = Api::all(self.lab.admin.clone());
-        for request in all.list(&ListParams::default()).await.unwrap() {
+        self.watch_requests().await;
+    }
+
+    /// The watch shows the bind requests alone.
+    pub async fn watch_requests(&self) {
+        for request in self.requests().await {
             let (request, _) = self.lab.stores.bind_requests.insert(request);
             self.tell(ToBinder::Change(Change::Applied(Object::BindRequest(request))))
                 .await;
@@ -162,17 +170,11 @@ impl Case {
         api.list(&ListParams::default()).await.unwrap().items
     }
 
-    /// The reservation pod reports its device.
-    pub async fn report_device(&self) {
+    /// The reservation pods report a device.
+    pub async fn report_device(&self, device: &str) {
+        let reported = json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": device}}});
         for pod in self.reservations().await {
-            let mut pod = json!(pod);
-            (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
-            self.lab
-                .patch(
-                    &pod,
-                    json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-1"}}}),
-                )
-                .await;
+            self.lab.patch(&typed(&pod), reported.clone()).await;
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::api::ListParams;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::running::{Case, MOMENT};
+use super::running::Case;
 use super::*;
 use crate::api::BindRequest;
 use crate::components::bus::{Change, Object, ToBinder};
@@ -33,11 +33,7 @@ async fn evictions_and_binds_are_carried_out_and_have_events() {
 #[tokio::test(start_paused = true)]
 async fn jobs_start_only_after_the_retry_after_of_the_api_server() {
     let case = Case::new().await;
-    let busy = Effect::Refuse {
-        code: 429,
-        retry_after: Some(8),
-    };
-    case.lab.fault(Match::bindings(), busy, Times::Next(1));
+    case.lab.fault(Match::bindings(), busy(8), Times::Next(1));
     let first = case.bind_of("first").await;
     case.order(vec![first], Vec::new()).await;
     sleep(Duration::from_secs(9)).await;
@@ -79,11 +75,7 @@ async fn an_eviction_that_fails_is_reported_with_a_growing_wait() {
     let mut case = Case::new().await;
     let victim = case.lab.pod("a").await;
     case.watch().await;
-    let evictions = Match {
-        subresource: Some("eviction".to_owned()),
-        ..Match::verb_on("create", "pods")
-    };
-    case.lab.fault(evictions, refuse(403), Times::Always);
+    case.lab.fault(Match::evictions(), refuse(403), Times::Always);
     for wait in ["5", "10", "20"] {
         case.order(Vec::new(), vec![evict(&victim)]).await;
         assert_eq!(
@@ -150,7 +142,7 @@ async fn a_shared_gpu_is_reserved_used_and_given_back() {
     case.order(binds, Vec::new()).await;
     sleep(MOMENT).await;
     assert_eq!((case.reservations().await.len(), case.requests().await.len()), (1, 2));
-    case.report_device().await;
+    case.report_device("GPU-1").await;
     case.watch().await;
     sleep(Duration::from_secs(1)).await;
     assert!(case.is_bound("a").await && case.is_bound("b").await);
@@ -219,7 +211,7 @@ async fn a_second_multi_step_bind_of_a_pod_is_refused() {
         assert_eq!(case.outcomes(MOMENT).await, ["a not bound, 1 s"]);
     }
     assert_eq!(case.requests().await.len(), 1);
-    case.report_device().await;
+    case.report_device("GPU-1").await;
     case.watch().await;
     sleep(Duration::from_secs(1)).await;
     assert!(case.is_bound("a").await, "the first goes on");
@@ -238,7 +230,7 @@ async fn existing_bind_requests_are_carried_out_once_the_watches_are_complete() 
     case.caught_up(1).await;
     sleep(MOMENT).await;
     assert_eq!(case.reservations().await.len(), 1);
-    case.report_device().await;
+    case.report_device("GPU-1").await;
     case.watch().await;
     sleep(Duration::from_secs(1)).await;
     assert!(case.is_bound("a").await);
@@ -270,7 +262,7 @@ async fn bind_requests_of_other_clients_are_tried_up_to_their_backoff_limit() {
     assert!(case.reservations().await.is_empty(), "not at once");
     sleep(Duration::from_secs(5)).await;
     assert_eq!(case.reservations().await.len(), 1, "the second attempt");
-    case.report_device().await;
+    case.report_device("GPU-1").await;
     case.watch().await;
     sleep(Duration::from_secs(1)).await;
     case.watch().await;
@@ -338,9 +330,8 @@ async fn a_bind_waits_for_the_evictions_for_its_pod_group_and_fails_if_one_is_re
         ..evict(victim)
     };
     let evictions = |name: &str| Match {
-        subresource: Some("eviction".to_owned()),
         name: Some(name.to_owned()),
-        ..Match::verb_on("create", "pods")
+        ..Match::evictions()
     };
     case.lab
         .fault(evictions("x"), Effect::Delay(Duration::from_secs(2)), Times::Always);

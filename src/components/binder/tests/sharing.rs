@@ -4,15 +4,11 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::running::{Case, MOMENT};
+use super::running::{Case, typed};
 use super::*;
-use crate::api::BindRequest;
 use crate::components::bus::{Change, Kind, Object, ToBinder};
+use crate::components::tests::recorded::Metrics;
 use crate::devcluster::apiserver::{Identity, RuleId};
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 /// Requests of a verb about reservation pods.
 fn on_reservations(verb: &str) -> Match {
@@ -20,13 +16,6 @@ fn on_reservations(verb: &str) -> Match {
         namespace: Some("kai-resource-reservation".to_owned()),
         ..Match::verb_on(verb, "pods")
     }
-}
-
-/// A pod as the administrator creates it, with its kind.
-fn typed(pod: &Pod) -> Value {
-    let mut typed = json!(pod);
-    (typed["apiVersion"], typed["kind"]) = (json!("v1"), json!("Pod"));
-    typed
 }
 
 impl Case {
@@ -39,7 +28,7 @@ impl Case {
     async fn with_device(&self, bind: OrderedBind) {
         self.order(vec![bind], Vec::new()).await;
         sleep(MOMENT).await;
-        self.report_device().await;
+        self.report_device("GPU-1").await;
         self.watch().await;
     }
 
@@ -68,9 +57,7 @@ impl Case {
     /// Somebody deletes the reservation pods; the watch shows it.
     async fn lose_reservations(&self) {
         for pod in self.reservations().await {
-            let api = self.lab.api(&typed(&pod));
-            let now = kube::api::DeleteParams::default().grace_period(0);
-            api.delete(pod.metadata.name.as_deref().unwrap(), &now).await.unwrap();
+            self.lab.delete(&typed(&pod)).await;
             self.show_deletion(pod).await;
         }
     }
@@ -180,10 +167,7 @@ async fn users_of_a_lost_gpu_are_evicted_with_an_event() {
     assert_eq!(case.events().await, ["Scheduled"]);
     case.lose_reservations().await;
     assert_eq!(case.reservations().await.len(), 1, "it is made anew");
-    for pod in case.reservations().await {
-        let other = json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-2"}}});
-        case.lab.patch(&typed(&pod), other).await;
-    }
+    case.report_device("GPU-2").await;
     case.watch().await;
     sleep(seconds(1)).await;
     assert!(case.reservations().await.is_empty(), "it is another device");
@@ -304,7 +288,7 @@ async fn the_success_of_a_bind_request_of_another_client_is_reported_once() {
     case.foreign_request(&ordered, 0).await;
     case.watch().await;
     sleep(MOMENT).await;
-    case.report_device().await;
+    case.report_device("GPU-1").await;
     let reports = Match {
         subresource: Some("status".to_owned()),
         ..Match::verb_on("patch", "bindrequests")
@@ -398,11 +382,8 @@ async fn reserved(case: &Case, group: &str, device: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_device_of_two_groups_is_an_error() {
-    let recorder = Box::leak(Box::new(
-        metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder(),
-    ));
-    let _local = metrics::set_default_local_recorder(recorder);
-    let broken = || recorder.handle().render().contains("unikai_shared_gpus_broken 2");
+    let metrics = Metrics::from_now_on();
+    let broken = || metrics.of("unikai_shared_gpus_broken") == Some(2.0);
     // As the watch shows it, or as the API server answers when the binder makes the second.
     for watched in [true, false] {
         let case = Case::new().await;
@@ -424,18 +405,5 @@ async fn a_device_of_two_groups_is_an_error() {
         sleep(seconds(2)).await;
         assert!(broken(), "watched: {watched}");
         metrics::gauge!("unikai_shared_gpus_broken").set(0.0);
-    }
-}
-
-impl Case {
-    /// The watch shows the bind requests alone.
-    async fn watch_requests(&self) {
-        let all: Api<BindRequest> = Api::all(self.lab.admin.clone());
-        for request in all.list(&Default::default()).await.unwrap() {
-            let (request, _) = self.lab.stores.bind_requests.insert(request);
-            self.tell(ToBinder::Change(Change::Applied(Object::BindRequest(request))))
-                .await;
-        }
-        sleep(MOMENT).await;
     }
 }

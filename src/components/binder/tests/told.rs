@@ -2,49 +2,17 @@
 
 use std::time::Duration;
 
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::time::{sleep, timeout};
 
 use super::kept::binder;
-use super::running::{Case, MOMENT};
+use super::running::Case;
 use super::*;
 use crate::components::Error;
 use crate::components::binder::cleanup::Cleanup;
 use crate::components::bus::{BindSeen, TraceEvent};
 use crate::components::leadership::Terms;
+use crate::components::tests::recorded::Metrics;
 use crate::components::watches::Key;
-
-/// The metrics of this thread from now on.
-struct Metrics {
-    page: PrometheusHandle,
-    _local: metrics::LocalRecorderGuard<'static>,
-}
-
-impl Metrics {
-    fn from_now_on() -> Self {
-        let recorder = Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
-        Self {
-            page: recorder.handle(),
-            _local: metrics::set_default_local_recorder(recorder),
-        }
-    }
-
-    /// The value of a series.
-    fn of(&self, series: &str) -> Option<f64> {
-        let page = self.page.render();
-        let value = page
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        value.map(|value| value.parse().unwrap())
-    }
-}
-
-fn evictions() -> Match {
-    Match {
-        subresource: Some("eviction".to_owned()),
-        ..Match::verb_on("create", "pods")
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn jobs_are_counted_by_kind_and_ending_and_failed_binds_by_cause() {
@@ -55,7 +23,7 @@ async fn jobs_are_counted_by_kind_and_ending_and_failed_binds_by_cause() {
     case.order(vec![good], vec![evict(&victim)]).await;
     sleep(MOMENT).await;
     case.lab.fault(Match::bindings(), refuse(403), Times::Always);
-    case.lab.fault(evictions(), refuse(409), Times::Always);
+    case.lab.fault(Match::evictions(), refuse(409), Times::Always);
     let bad = case.bind_of("bad").await;
     let other = case.lab.pod("other").await;
     case.order(vec![bad], vec![evict(&other)]).await;
@@ -116,7 +84,7 @@ async fn binds_are_traced_with_their_steps_and_why_they_failed() {
     );
     case.order(vec![plain, shared, refused], Vec::new()).await;
     sleep(MOMENT).await;
-    case.report_device().await;
+    case.report_device("GPU-1").await;
     case.watch().await;
     sleep(Duration::from_secs(1)).await;
     let mut told = Vec::new();
@@ -146,7 +114,7 @@ async fn binds_that_end_during_a_shutdown_have_their_events() {
         .fault(Match::bindings(), Effect::Delay(Duration::from_secs(2)), Times::Always);
     case.order(vec![shared], Vec::new()).await;
     sleep(MOMENT).await;
-    case.report_device().await;
+    case.report_device("GPU-1").await;
     case.watch().await;
     case.order(vec![plain], Vec::new()).await;
     sleep(Duration::from_secs(1)).await;

@@ -4,24 +4,20 @@ use tokio::time::sleep_until;
 use super::*;
 use crate::components::bus::Object;
 use crate::components::scheduler::intake::tests::{Cluster, NOW, pod, read};
+use crate::components::tests::TimeOfDay;
 use crate::engine::input::{Event, GroupKey, Name};
 
 /// A scheduler without its thread, on simulated time, and its self-checks.
 struct Checked {
     cluster: Cluster,
     check: SelfCheck,
-}
-
-impl Drop for Checked {
-    fn drop(&mut self) {
-        clock::simulate(None);
-    }
+    _time: TimeOfDay,
 }
 
 impl Checked {
     /// A node with 8 GPUs; `runs` and `first` of group `g` run on it, `second` is to be bound, `third` waits in its group.
     fn new() -> Self {
-        clock::simulate(Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        let time = TimeOfDay::simulated("2026-01-01T00:00:00Z".parse().unwrap());
         let mut cluster = Cluster::new(3);
         cluster.tell(pod("runs", 1, &json!({"node": "n"}), None));
         cluster.tell(pod("first", 1, &json!({"node": "n"}), None));
@@ -32,6 +28,7 @@ impl Checked {
         Self {
             cluster,
             check: SelfCheck::new("default", Duration::from_secs(600)),
+            _time: time,
         }
     }
 

@@ -1,7 +1,6 @@
 //! The Secret with the certificates: who writes it and when, and which certificate is served.
 
 use jiff::SignedDuration;
-use metrics_exporter_prometheus::PrometheusBuilder;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
@@ -10,6 +9,8 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConnection};
 use super::*;
 use crate::components::Settings;
 use crate::components::admission::certificates::{Pair, authorities};
+use crate::components::tests::TimeOfDay;
+use crate::components::tests::recorded::Metrics;
 
 /// The name by which the API server calls the webhooks.
 const NAME: &str = "unikai.kai-scheduler.svc";
@@ -41,12 +42,7 @@ fn issued(minutes: i64, names: &[String]) -> Pairs {
 struct Case {
     lab: Lab,
     warnings: Warnings,
-}
-
-impl Drop for Case {
-    fn drop(&mut self) {
-        clock::simulate(None);
-    }
+    _time: TimeOfDay,
 }
 
 /// A process that maintains the certificates.
@@ -58,8 +54,8 @@ struct Replica {
 
 impl Case {
     async fn new() -> Self {
-        clock::simulate(Some(at(0)));
         Self {
+            _time: TimeOfDay::simulated(at(0)),
             lab: Lab::start(Settings::default(), &["kai-scheduler"]).await,
             warnings: Warnings::from_now_on(),
         }
@@ -111,14 +107,6 @@ impl Case {
         let pairs = self.stored().await.pairs;
         let since = |pair: &Pair| (pair.issued_at.as_second() - at(0).as_second()) / 60;
         pairs.iter().map(since).collect()
-    }
-
-    async fn delete(&self) {
-        let secrets = self.lab.api(&secret());
-        secrets
-            .delete(object::WEBHOOK_SECRET, &Default::default())
-            .await
-            .unwrap();
     }
 
     /// Somebody overwrites all keys.
@@ -248,15 +236,15 @@ async fn an_existing_certificate_is_served_and_nothing_is_written() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_at_which_the_served_certificate_expires_is_a_metric() {
-    let recorder = PrometheusBuilder::new().build_recorder();
-    let _local = metrics::set_default_local_recorder(&recorder);
+    let metrics = Metrics::from_now_on();
     let case = Case::with(&issued(-120, &names())).await;
     let _replica = case.start();
     sleep(MOMENT).await;
     let expires = at(days(90) - 120).as_second();
-    let line = format!("unikai_certificate_expiry_timestamp_seconds {expires}");
-    let page = recorder.handle().render();
-    assert!(page.contains(&line), "{page}");
+    assert_eq!(
+        metrics.of("unikai_certificate_expiry_timestamp_seconds"),
+        Some(expires as f64)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -323,7 +311,7 @@ async fn a_deleted_secret_comes_back_with_the_served_certificate() {
     case.lab.lose();
     let replica = case.start();
     sleep(MOMENT).await;
-    case.delete().await;
+    case.lab.delete(&secret()).await;
     sleep(MOMENT).await;
     let both = case.stored().await.pairs;
     assert_eq!(case.ages().await, [-120, 0]);
@@ -345,7 +333,7 @@ async fn a_secret_that_was_deleted_while_the_watch_was_down_comes_back() {
         .fault(Match::verb_on("watch", "secrets"), refuse(500), Times::Always);
     faults.drop_watches(Some("secrets"));
     sleep(seconds(1)).await;
-    case.delete().await;
+    case.lab.delete(&secret()).await;
     faults.compact();
     faults.remove(rule);
     sleep(minutes(1)).await;

@@ -115,8 +115,7 @@ impl Case {
     }
 
     pub async fn delete(&self, name: &str) {
-        let api = self.lab.api(&configuration(name));
-        api.delete(name, &Default::default()).await.unwrap();
+        self.lab.delete(&configuration(name)).await;
     }
 
     pub async fn delete_all(&self) {

@@ -13,8 +13,7 @@ async fn install(case: &Case) -> Value {
 }
 
 async fn uninstall(case: &Case) {
-    let roles = case.lab.api(&role());
-    roles.delete(object::OPERATOR, &Default::default()).await.unwrap();
+    case.lab.delete(&role()).await;
 }
 
 /// The uids of the owners of a configuration.
