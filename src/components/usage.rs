@@ -31,7 +31,7 @@ const KEPT_EVERY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// If the scheduler is gone.
-pub async fn run(context: Context, mut accounts: Accounts, shard: String) -> Result<(), Error> {
+pub async fn run(context: Context, accounts: Accounts, shard: String) -> Result<(), Error> {
     // Created at the start, so that the first failure is an increase.
     metrics::counter!("unikai_usage_fetch_failures_total", "shard" => shard.clone()).increment(0);
     let mut leading = context.leading.clone();
@@ -59,9 +59,9 @@ pub async fn run(context: Context, mut accounts: Accounts, shard: String) -> Res
             }
             continue;
         };
-        let mut work = Work {
-            accounts: &mut accounts,
-            kept: Kept::new(&context.of_term(term), &shard),
+        let mut kept = Kept::new(&context.of_term(term), &shard);
+        let work = Work {
+            accounts: &accounts,
             shard: &shard,
             term,
             how,
@@ -69,14 +69,14 @@ pub async fn run(context: Context, mut accounts: Accounts, shard: String) -> Res
         tokio::select! {
             biased;
             () = context.shutdown.cancelled() => {
-                work.save().await;
+                work.save(&mut kept).await;
                 return Ok(());
             }
             changed = changed => changed?,
-            () = work.go_on() => {}
+            () = work.go_on(&mut kept) => {}
         }
         if context.term() == Some(term) {
-            work.save().await;
+            work.save(&mut kept).await;
         }
         accounts.ledger.close();
     }
@@ -84,8 +84,7 @@ pub async fn run(context: Context, mut accounts: Accounts, shard: String) -> Res
 
 /// A term with one source of usage.
 struct Work<'a> {
-    accounts: &'a mut Accounts,
-    kept: Kept,
+    accounts: &'a Accounts,
     shard: &'a str,
     term: u64,
     how: Settings,
@@ -97,9 +96,9 @@ fn now() -> Time {
 
 impl Work<'_> {
     /// Runs until it is stopped.
-    async fn go_on(&mut self) {
+    async fn go_on(&self, kept: &mut Kept) {
         match self.how.source.clone() {
-            Source::BuiltIn => self.count().await,
+            Source::BuiltIn => self.count(kept).await,
             Source::Prometheus(server) => match Server::new(server) {
                 Ok(server) => self.query(&server).await,
                 Err(error) => {
@@ -128,10 +127,10 @@ impl Work<'_> {
     }
 
     /// The built-in source.
-    async fn count(&mut self) {
+    async fn count(&self, kept: &mut Kept) {
         let max_wait = Instant::now() + self.how.wait;
         let ledger = loop {
-            match self.kept.load(&self.how, now()).await {
+            match kept.load(&self.how, now()).await {
                 Ok(ledger) => break ledger,
                 Err(error) => warn!(shard = self.shard, %error, "the usage of queues cannot be read; trying again"),
             }
@@ -142,28 +141,36 @@ impl Work<'_> {
         };
         self.accounts.ledger.open(ledger);
         show(self.shard, false);
-        let mut saved = Instant::now();
+        // Side by side: a write that hangs does not delay the figures.
+        tokio::join!(self.tell_at_intervals(), self.save_at_intervals(kept));
+    }
+
+    /// Sends the scheduler what the ledger sums up, at each interval.
+    async fn tell_at_intervals(&self) {
         loop {
             self.tell(self.accounts.ledger.usage(now()));
             sleep(self.how.interval).await;
-            if saved.elapsed() >= KEPT_EVERY {
-                self.save().await;
-                saved = Instant::now();
-            }
+        }
+    }
+
+    async fn save_at_intervals(&self, kept: &mut Kept) {
+        loop {
+            sleep(self.how.interval.max(KEPT_EVERY)).await;
+            self.save(kept).await;
         }
     }
 
     /// Stores the sums in the ConfigMap.
-    async fn save(&mut self) {
+    async fn save(&self, kept: &mut Kept) {
         if let Some(ledger) = self.accounts.ledger.ledger()
-            && let Err(error) = self.kept.save(ledger, now()).await
+            && let Err(error) = kept.save(ledger, now()).await
         {
             warn!(shard = self.shard, %error, "the usage of queues cannot be stored; trying again at the next interval");
         }
     }
 
     /// Queries the server at each interval.
-    async fn query(&mut self, server: &Server) {
+    async fn query(&self, server: &Server) {
         let max_wait = Instant::now() + self.how.wait;
         let mut last: Option<Instant> = None;
         let mut given_up = false;
@@ -214,3 +221,6 @@ impl Work<'_> {
 fn show(shard: &str, stale: bool) {
     metrics::gauge!("unikai_usage_stale", "shard" => shard.to_owned()).set(f64::from(u8::from(stale)));
 }
+
+#[cfg(all(test, feature = "devcluster"))]
+mod tests;

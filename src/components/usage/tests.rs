@@ -1,0 +1,113 @@
+//! The built-in source of usage on virtual time, against an API server in this process.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use tokio::task::JoinHandle;
+
+use super::{Error, now, run};
+use crate::components::Settings as Flags;
+use crate::components::accounts::{Meter, channel};
+use crate::components::tests::TimeOfDay;
+use crate::components::tests::lab::{Lab, MOMENT, refuse, seconds};
+use crate::devcluster::apiserver::{Effect, Match, Times};
+use crate::engine::input::Name;
+use crate::usage::Settings;
+
+const NAMESPACE: &str = "kai-scheduler";
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The component of a process that leads. Queue `busy` holds 3 of 4 GPUs, once the ledger is open.
+struct Case {
+    lab: Lab,
+    meter: Meter,
+    component: JoinHandle<Result<(), Error>>,
+    _time: TimeOfDay,
+}
+
+impl Case {
+    async fn start(fault: Option<(Match, Effect, Times)>) -> Self {
+        let time = TimeOfDay::simulated(Timestamp::from_second(1_790_000_000).expect("a time"));
+        let flags = Flags {
+            namespace: NAMESPACE.to_owned(),
+            ..Flags::default()
+        };
+        let lab = Lab::start(flags, &[NAMESPACE]).await;
+        if let Some((matching, effect, times)) = fault {
+            lab.fault(matching, effect, times);
+        }
+        let (meter, accounts) = channel();
+        meter.follow(Some(&Settings {
+            interval: INTERVAL,
+            ..Settings::default()
+        }));
+        let ledger = accounts.ledger.clone();
+        let component = tokio::spawn(run(lab.context.clone(), accounts, "default".to_owned()));
+        let case = Self {
+            lab,
+            meter,
+            component,
+            _time: time,
+        };
+        tokio::time::sleep(MOMENT).await;
+        if let Some(mut open) = ledger.ledger() {
+            open.capacity([4_000, 4_000, 4_000], now());
+            open.hold(&Name::from("busy"), [0, 0, 3_000], now());
+            ledger.open(open);
+        }
+        case
+    }
+
+    /// What the scheduler is told of the queue's GPUs, as parts of all.
+    fn told(&mut self) -> f64 {
+        let usage = self.meter.usage();
+        let busy = usage.iter().find(|(queue, _)| &**queue == "busy");
+        busy.map_or(0.0, |(_, [_, _, gpus])| *gpus as f64 / 1e9)
+    }
+
+    /// The stored sums.
+    async fn stored(&self) -> Option<String> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.lab.admin.clone(), NAMESPACE);
+        let map = maps.get_opt("unikai-usage-default").await.expect("an answer")?;
+        map.data?.remove("ledger")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_takes_long_delays_no_figures() {
+    let slow = Match::verb_on("create", "configmaps");
+    let mut case = Case::start(Some((slow, Effect::Delay(9 * INTERVAL), Times::Next(1)))).await;
+    let mut updates = 0;
+    for _ in 0..12 {
+        let changed = tokio::time::timeout(INTERVAL + MOMENT, case.meter.changed()).await;
+        changed
+            .expect("an update at each interval")
+            .expect("the component runs");
+        updates += u32::from(case.told() > 0.7);
+    }
+    assert!(updates >= 11, "{updates} of 12 updates tell what the queue uses");
+    let stored = case.stored().await.expect("the sums are stored");
+    assert!(stored.contains("busy"), "{stored}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_scheduler_waits_for_stored_usage_only_for_a_while() {
+    let unreadable = (Match::verb_on("get", "configmaps"), refuse(500), Times::Always);
+    let case = Case::start(Some(unreadable)).await;
+    assert!(!case.meter.is_known(1), "the stored usage was not read");
+    tokio::time::sleep(Settings::default().wait + seconds(2)).await;
+    assert!(case.meter.is_known(1), "it cannot be read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sums_are_stored_at_the_end() {
+    let case = Case::start(None).await;
+    assert_eq!(case.stored().await, None);
+    case.lab.context.shutdown.cancel();
+    case.component.await.expect("no panic").expect("the component ended");
+    let maps: Api<ConfigMap> = Api::namespaced(case.lab.admin.clone(), NAMESPACE);
+    let map = maps.get("unikai-usage-default").await.expect("the sums are stored");
+    assert!(map.data.expect("data")["ledger"].contains("busy"));
+}
