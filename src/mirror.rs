@@ -380,7 +380,7 @@ impl Mirror {
                 return;
             }
         }
-        self.aside.limit("Pod", key, pod.excess.as_deref().copied());
+        self.aside.limit("Pod", || key.into(), pod.excess.as_deref().copied());
         self.claims.note_pod(key, old.as_deref(), Some(pod));
         let new = self.read_pod(pod, Some(out));
         if old.is_none() {
@@ -410,7 +410,7 @@ impl Mirror {
         let (key, uid) = (&*pod.key, &*pod.pod.uid);
         if self.pods.get(key).is_some_and(|known| *known.pod.uid == *uid) {
             let known = self.pods.remove(key);
-            self.aside.limit("Pod", key, None);
+            self.aside.limit("Pod", || key.into(), None);
             if let Some(node) = known.as_ref().and_then(|known| known.node.as_deref()) {
                 self.elsewhere.remove(node, key);
             }

@@ -139,11 +139,11 @@ const TRIES: u32 = 3;
 
 impl Aside {
     /// Records the limit that an object exceeds, if any.
-    pub fn limit(&mut self, kind: &'static str, key: &str, excess: Option<ExceededLimit>) {
+    pub fn limit(&mut self, kind: &'static str, key: impl FnOnce() -> Box<str>, excess: Option<ExceededLimit>) {
         if excess.is_none() && self.limited.is_empty() {
             return;
         }
-        let key = (kind, Box::from(key));
+        let key = (kind, key());
         let before = match excess {
             Some(excess) => self.limited.insert(key, excess),
             None => self.limited.remove(&key),

@@ -38,7 +38,7 @@ impl Entry for PodDisruptionBudget {
         let (namespace, budget) = (object.namespace().unwrap_or_default(), object.name_any());
         let excess = bounds::of_budget(object).filter(|_| there);
         let key = object_key(&namespace, &budget);
-        mirror.aside.limit("PodDisruptionBudget", &key, excess);
+        mirror.aside.limit("PodDisruptionBudget", || key.clone(), excess);
         if there && excess.is_none() {
             out.events.push(Event::Budget(Box::new(read(object))));
             return;

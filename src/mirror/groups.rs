@@ -92,11 +92,12 @@ impl Entry for Topology {
 impl Mirror {
     fn group_applied(&mut self, group: &Arc<packed::Group>, out: &mut Output) {
         let key = &group.key;
-        if key.namespace().is_empty() || key.name().is_empty() {
-            return out.reject("PodGroup", key.namespace(), key.name(), Problem::NoIdentity);
+        let (name, namespace) = key.parts();
+        if namespace.is_empty() || name.is_empty() {
+            return out.reject("PodGroup", namespace, name, Problem::NoIdentity);
         }
-        let own = object_key(key.namespace(), key.name());
-        self.aside.limit("PodGroup", &own, group.excess.as_deref().copied());
+        let excess = group.excess.as_deref().copied();
+        self.aside.limit("PodGroup", || object_key(namespace, name), excess);
         let old = self.groups.insert(Arc::clone(group));
         let before = old.as_ref().or_else(|| self.draft(key)).cloned();
         self.may_be_tried_again(key, before.as_ref(), group);
@@ -115,8 +116,8 @@ impl Mirror {
     }
 
     fn group_deleted(&mut self, group: &packed::Group, out: &mut Output) {
-        let own = object_key(group.key.namespace(), group.key.name());
-        self.aside.limit("PodGroup", &own, None);
+        let (name, namespace) = group.key.parts();
+        self.aside.limit("PodGroup", || object_key(namespace, name), None);
         self.with_group(&group.key, out, |mirror| {
             mirror.groups.remove(&group.key);
             if let Some(draft) = mirror.drafts.get_mut(&group.key) {
