@@ -8,6 +8,7 @@ mod eviction;
 mod objects;
 mod placement;
 mod self_check;
+mod verdicts;
 
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,12 @@ fn main() {
         let shape = format!("self-check:{nodes}");
         if only.is_empty() || only.contains(&shape) {
             self_check::measure(&shape, nodes);
+        }
+    }
+    for nodes in [500, 10_000] {
+        let shape = format!("verdicts:{nodes}");
+        if only.is_empty() || only.contains(&shape) {
+            verdicts::measure(&shape, nodes);
         }
     }
     for nodes in [500, 5_000] {

@@ -11,8 +11,8 @@ use super::verdict::Verdicts;
 
 /// The shortest and the longest time until a verdict is computed again, in milliseconds. The time doubles with each unchanged result.
 pub(super) const LOOK_AGAIN: (Millis, Millis) = (1_000, 4_000);
-/// Limit on scanned nodes per call. The other verdicts are computed by later calls.
-const NODES: usize = 20_000;
+/// Limit on nodes and workloads looked at per call. The other verdicts are computed by later calls.
+const LOOKED_AT: usize = 40_000;
 /// Limit on pod groups per call.
 const GROUPS: usize = 256;
 
@@ -46,10 +46,9 @@ impl Engine {
         let mut next = due.get(later).map(|(at, _)| *at);
         let scorers = Scorers::of(&self.policy);
         let mut verdicts = Verdicts::new(&self.model, CycleContext::new(&self.policy, &scorers, now));
-        let most = (NODES / self.model.nodes().iter().count().max(1)).max(1);
         let mut found = Vec::new();
         for (_, id) in due.iter().take(later) {
-            if verdicts.scanned() >= most || found.len() >= GROUPS {
+            if verdicts.looked_at() >= LOOKED_AT || found.len() >= GROUPS {
                 next = Some(now);
                 break;
             }

@@ -5,6 +5,7 @@
 
 mod evictions;
 mod gangs;
+mod held;
 mod holders;
 mod holds;
 mod obstacles;
@@ -44,7 +45,7 @@ pub struct Verdicts<'a> {
     scans: BTreeMap<ScanKey, NodeScan>,
     answers: Answers,
     queue_holders: queues::Holders,
-    /// Scans of all nodes so far.
+    /// Nodes scanned so far.
     scanned: usize,
 }
 
@@ -62,10 +63,10 @@ impl<'a> Verdicts<'a> {
         }
     }
 
-    /// How often all nodes were scanned.
+    /// How many nodes and workloads were looked at, a measure of the work done.
     #[must_use]
-    pub fn scanned(&self) -> usize {
-        self.scanned
+    pub fn looked_at(&self) -> usize {
+        self.scanned + self.answers.looked_at()
     }
 
     /// The verdict on a pod group that waits, and when it ends by itself.
@@ -187,7 +188,7 @@ impl<'a> Verdicts<'a> {
                 spreading: spreading.as_ref(),
                 rejected: None,
             };
-            self.scanned += 1;
+            self.scanned += self.model.nodes().iter().count();
             self.scans.insert(kind, scan(self.model, context, pod));
         }
         let unplaced = Unplaced {

@@ -79,3 +79,43 @@ fn verdicts_name_the_current_holders_of_the_requested_resources() {
         "nothing has changed since"
     );
 }
+
+/// 100 pod groups of different priorities wait, and 1,000 workloads hold what they wait for.
+#[test]
+fn a_refresh_looks_at_a_limited_number_of_workloads_and_the_next_ones_do_the_rest() {
+    let (holders, waiting) = (1_000, 100);
+    let text = format!("name: it\nnodes: {{n0: {holders}}}\nqueues: [q 8 w1]\npod_groups: []");
+    let scenario: Scenario = serde_yaml_ng::from_str(&text).expect("a scenario");
+    let mut engine = Engine::new(scenario.policy());
+    scenario.events().into_iter().for_each(|event| engine.apply(event, NOW));
+    let mut add = |name: &str, priority: i64, node: Option<&str>| {
+        let mut workload = group(name, "q", 0);
+        workload.priority = priority;
+        let one = pod(&workload, 0, "1");
+        engine.apply(Event::Group(Box::new(workload)), NOW);
+        engine.apply(Event::Pod(Box::new(node.map_or(one.clone(), |node| placed(one, node)))), NOW);
+    };
+    (0..holders).for_each(|at| add(&format!("x-{at:04}"), 1_000, Some("n0")));
+    (0..waiting).for_each(|at| add(&format!("w-{at:04}"), at, None));
+    assert_eq!(engine.cycle(NOW).unschedulable.len(), waiting as usize);
+    // The verdicts name the first holders.
+    engine.apply(Event::PodGone("x-0000-000".into()), NOW);
+    let another = group("x-new", "q", 0);
+    let running = placed(pod(&another, 0, "1"), "n0");
+    engine.apply(Event::Group(Box::new(another)), NOW);
+    engine.apply(Event::Pod(Box::new(running)), NOW);
+    engine.cycle(NOW);
+
+    let due = Time(NOW.0 + 5_000);
+    let first = engine.refresh_verdicts(due);
+    assert_eq!(first.next, Some(due), "more are due at once");
+    let mut told = vec![first.reports.len()];
+    loop {
+        let refreshed = engine.refresh_verdicts(due);
+        told.push(refreshed.reports.len());
+        if refreshed.next.is_none() {
+            break;
+        }
+    }
+    assert_eq!(told, [40, 40, 20]);
+}

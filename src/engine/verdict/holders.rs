@@ -1,8 +1,9 @@
 //! The workloads that hold what a pod group waits for, and why each of them is not evicted.
 
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use crate::engine::actions::context::CycleContext;
 use crate::engine::decision::{Cause, Verdict};
@@ -12,14 +13,12 @@ use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::input::{GPU, Name, Time};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
-use crate::engine::model::pod::Status;
 use crate::engine::model::resources::{GPUS, Shared};
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
+use super::held::{HeldByAll, Scans};
 use super::words::{gpus, instant, list, number, quantity, shared_number, workload};
 
-/// Pods that are scanned; with more, figures are marked as lower bounds.
-const LOOKED_AT: usize = 4096;
 /// Names in a message.
 const NAMED: usize = 3;
 
@@ -71,7 +70,8 @@ enum StayReason {
 struct Holding {
     amount: i64,
     workloads: usize,
-    names: Vec<String>,
+    /// The first of them by name.
+    named: Vec<PodGroupId>,
     /// The first end of their protection.
     until: Option<Time>,
     /// The lowest priority.
@@ -81,9 +81,7 @@ struct Holding {
 /// All workloads that hold the resource.
 struct Holders {
     each: BTreeMap<(StayReason, Option<QueueId>), Holding>,
-    by_queue: BTreeMap<Option<QueueId>, i64>,
-    total: i64,
-    exact: bool,
+    all: Rc<HeldByAll>,
 }
 
 /// Key of an answer that pod groups share: their pods' class and shape, their place in the order, and the figures in the message.
@@ -99,9 +97,20 @@ struct AnswerKey {
 
 /// The answers of one cycle, shared by pod groups with equal keys.
 #[derive(Debug, Default)]
-pub struct Answers(RefCell<BTreeMap<AnswerKey, (Verdict, Option<Time>)>>);
+pub struct Answers {
+    known: RefCell<BTreeMap<AnswerKey, (Verdict, Option<Time>)>>,
+    scans: Scans,
+    /// Workloads looked at so far.
+    looked_at: Cell<usize>,
+}
 
 impl Answers {
+    /// How many workloads were looked at.
+    #[must_use]
+    pub fn looked_at(&self) -> usize {
+        self.looked_at.get()
+    }
+
     /// The verdict on a pod that lacks a resource, and when it expires. `intro`: the first part of the message.
     #[must_use]
     pub fn holders(
@@ -128,19 +137,32 @@ impl Answers {
         };
         // A pod group that holds some itself is among the holders.
         if entry.holds() {
-            return holders(model, context, lack, intro);
+            return self.compute(model, context, lack, intro);
         }
-        let known = self.0.borrow().get(&alike).cloned();
+        let known = self.known.borrow().get(&alike).cloned();
         known.unwrap_or_else(|| {
-            let found = holders(model, context, lack, intro);
-            self.0.borrow_mut().insert(alike, found.clone());
+            let found = self.compute(model, context, lack, intro);
+            self.known.borrow_mut().insert(alike, found.clone());
             found
         })
     }
+
+    fn compute(&self, model: &Model, context: CycleContext, lack: Shortage, intro: &str) -> (Verdict, Option<Time>) {
+        let all = self.scans.held(model, lack.position, lack.nodes);
+        let workloads: usize = all.queues.iter().map(|queue| queue.workloads.len()).sum();
+        self.looked_at.set(self.looked_at.get() + workloads);
+        let each = reasons(model, context, lack.pod_group, &all);
+        holders(model, context, lack, intro, &Holders { each, all })
+    }
 }
 
-fn holders(model: &Model, context: CycleContext, lack: Shortage, intro: &str) -> (Verdict, Option<Time>) {
-    let found = look(model, context, &lack);
+fn holders(
+    model: &Model,
+    context: CycleContext,
+    lack: Shortage,
+    intro: &str,
+    found: &Holders,
+) -> (Verdict, Option<Time>) {
     let delayed = model.pod_groups()[lack.pod_group]
         .delayed_until()
         .filter(|until| *until > context.now);
@@ -178,7 +200,7 @@ fn holders(model: &Model, context: CycleContext, lack: Shortage, intro: &str) ->
         model,
         context,
         lack: &lack,
-        found: &found,
+        found,
     };
     if binding == StayReason::Free
         && let Some(until) = delayed
@@ -213,65 +235,47 @@ fn name_of(model: &Model, queue: Option<QueueId>) -> Option<&Name> {
     queue.map(|queue| &model.queues()[queue].name)
 }
 
-/// Scans the pods on the nodes.
-fn look(model: &Model, context: CycleContext, lack: &Shortage) -> Holders {
-    let mut amounts: BTreeMap<(Option<PodGroupId>, bool), i64> = BTreeMap::new();
-    let pods = lack.nodes.iter().flat_map(|node| &model.nodes()[*node].pods);
-    let mut seen = 0;
-    for &id in pods.take(LOOKED_AT) {
-        seen += 1;
-        let pod = &model.pods()[id];
-        if pod.input.utility || pod.input.reservation {
-            continue;
+/// Why each workload that holds some of the resource is not evicted for a pod group.
+fn reasons(
+    model: &Model,
+    context: CycleContext,
+    waiting: PodGroupId,
+    all: &HeldByAll,
+) -> BTreeMap<(StayReason, Option<QueueId>), Holding> {
+    let case = Case::of(model, context, waiting);
+    let mut each = BTreeMap::new();
+    for of_queue in &all.queues {
+        let donor = Donor::of(&case, of_queue.queue);
+        let mut holdings: Vec<(StayReason, Holding)> = Vec::new();
+        for held in &of_queue.workloads {
+            let (stay, until) = match held.pod_group {
+                _ if held.leaves => (StayReason::Leaves, None),
+                None => (StayReason::Foreign, None),
+                Some(pod_group) => donor.stay(pod_group),
+            };
+            let known = holdings.iter().position(|(other, _)| *other == stay);
+            let at = known.unwrap_or_else(|| {
+                holdings.push((stay, Holding::default()));
+                holdings.len() - 1
+            });
+            let holding = &mut holdings[at].1;
+            holding.amount += held.amount;
+            holding.workloads += 1;
+            let Some(pod_group) = held.pod_group else { continue };
+            if holding.named.len() < NAMED {
+                holding.named.push(pod_group);
+            }
+            holding.until = holding.until.into_iter().chain(until).min();
+            let input = model.pod_groups()[pod_group].input.as_ref();
+            let priority = input.map(|input| input.priority);
+            holding.priority = holding.priority.into_iter().chain(priority).min();
         }
-        let amount = if lack.position <= GPUS {
-            model.accepted(id)[lack.position]
-        } else {
-            model.shapes()[pod.shape].vector.get(lack.position)
-        };
-        if amount > 0 {
-            let group = pod.pod_group.filter(|_| !pod.input.foreign);
-            let leaves = pod.state.leaving || matches!(pod.state.status, Status::Releasing | Status::Stuck);
-            *amounts.entry((group, leaves)).or_insert(0) += amount;
-        }
+        let of_queue = holdings
+            .into_iter()
+            .map(|(stay, holding)| ((stay, of_queue.queue), holding));
+        each.extend(of_queue);
     }
-    let case = Case::of(model, context, lack.pod_group);
-    let mut each: BTreeMap<(StayReason, Option<QueueId>), Holding> = BTreeMap::new();
-    let mut by_queue: BTreeMap<Option<QueueId>, i64> = BTreeMap::new();
-    let namespace = model.pod_groups()[lack.pod_group].key.namespace();
-    // By name: the order of ids is that of creation.
-    let mut amounts: Vec<_> = amounts.into_iter().collect();
-    amounts.sort_by_key(|((group, leaves), _)| (group.map(|group| &model.pod_groups()[group].key), *leaves));
-    for ((group, leaves), amount) in amounts {
-        let queue = group.and_then(|group| model.pod_groups()[group].queue);
-        let (stay, until) = match group {
-            _ if leaves => (StayReason::Leaves, None),
-            None => (StayReason::Foreign, None),
-            Some(group) => case.stay(group),
-        };
-        *by_queue.entry(queue).or_insert(0) += amount;
-        let holding = each.entry((stay, queue)).or_default();
-        holding.amount += amount;
-        holding.workloads += 1;
-        let Some(group) = group else { continue };
-        let entry = &model.pod_groups()[group];
-        if holding.names.len() < NAMED {
-            holding.names.push(workload(&entry.key, namespace));
-        }
-        holding.until = holding.until.into_iter().chain(until).min();
-        let priority = entry.input.as_ref().map(|input| input.priority);
-        holding.priority = holding.priority.into_iter().chain(priority).min();
-    }
-    let total = lack
-        .nodes
-        .iter()
-        .map(|node| model.nodes()[*node].allocatable.get(lack.position));
-    Holders {
-        each,
-        by_queue,
-        total: total.sum(),
-        exact: seen < LOOKED_AT,
-    }
+    each
 }
 
 /// The waiting pod group, and the queues that it may reclaim from.
@@ -309,45 +313,70 @@ impl<'a> Case<'a> {
             reclaims,
         }
     }
+}
 
+/// A queue whose workloads might make room for a pod group that waits.
+struct Donor<'a> {
+    case: &'a Case<'a>,
+    own: bool,
+    /// Whether the pod group may reclaim from it, once that was asked.
+    donates: OnceCell<bool>,
+    queue: Option<QueueId>,
+}
+
+impl<'a> Donor<'a> {
+    fn of(case: &'a Case<'a>, queue: Option<QueueId>) -> Self {
+        Self {
+            case,
+            own: queue == case.queue,
+            donates: OnceCell::new(),
+            queue,
+        }
+    }
+
+    fn donates(&self) -> bool {
+        let case = self.case;
+        *self.donates.get_or_init(|| match (case.queue, self.queue) {
+            (Some(ours), Some(theirs)) => may_donate(case.model, ours, theirs, &case.entry),
+            _ => false,
+        })
+    }
+
+    /// Why a workload of the queue is not evicted, and until when that holds.
     fn stay(&self, holder: PodGroupId) -> (StayReason, Option<Time>) {
-        let entry = &self.model.pod_groups()[holder];
+        let (case, own) = (self.case, self.own);
+        let entry = &case.model.pod_groups()[holder];
         let (priority, preemptible) = entry
             .input
             .as_ref()
             .map_or((0, true), |input| (input.priority, input.preemptible));
-        let own = entry.queue == self.queue;
-        if !own && !self.reclaims {
+        if !own && !case.reclaims {
             return (StayReason::FairShare, None);
         }
         if !preemptible {
             return (StayReason::NonPreemptible, None);
         }
-        if own && (priority >= self.priority || holder == self.pod_group) {
+        if own && (priority >= case.priority || holder == case.pod_group) {
             return (StayReason::Priority, None);
         }
-        let donates = || match (self.queue, entry.queue) {
-            (Some(ours), Some(theirs)) => may_donate(self.model, ours, theirs, &self.entry),
-            _ => false,
-        };
-        if !own && !donates() {
+        if !own && !self.donates() {
             return (StayReason::WithinShares, None);
         }
-        let reclaimer = self.queue.filter(|_| !own);
-        let until = protected_until(self.model, self.context.policy, entry, reclaimer);
-        let until = until.filter(|until| *until > self.context.now);
+        let reclaimer = case.queue.filter(|_| !own);
+        let until = protected_until(case.model, case.context.policy, entry, reclaimer);
+        let until = until.filter(|until| *until > case.context.now);
         if until.is_some() && !elastic(entry) {
             let reclaim = !own;
             return (StayReason::MinRuntime { reclaim }, until);
         }
-        let running = |pod: &&PodId| self.model.pods()[**pod].state.status.active_allocated();
+        let running = |pod: &&PodId| case.model.pods()[**pod].state.status.active_allocated();
         let pods = || entry.pods.iter().filter(running);
-        if self.model.refused(pods().copied()) {
+        if case.model.refused(pods().copied()) {
             return (StayReason::EvictionRefused, None);
         }
-        if self.context.policy.disruption_budgets == DisruptionBudgets::Respect {
-            let inputs = pods().map(|pod| &*self.model.pods()[*pod].input);
-            if let Some((namespace, name)) = self.model.budgets().against(inputs) {
+        if case.context.policy.disruption_budgets == DisruptionBudgets::Respect {
+            let inputs = pods().map(|pod| &*case.model.pods()[*pod].input);
+            if let Some((namespace, name)) = case.model.budgets().against(inputs) {
                 return (StayReason::Budget(namespace.clone(), name.clone()), None);
             }
         }
@@ -379,9 +408,9 @@ impl Sentences<'_> {
 
     /// `queue greedy holds 16 of 16 GPUs (fair share 8)`.
     fn queue_holds(&self, queue: Option<QueueId>) -> String {
-        let held = self.found.by_queue.get(&queue).copied().unwrap_or(0);
-        let at_least = if self.found.exact { "" } else { "at least " };
-        let (held, total) = (self.number(held), self.unit(self.found.total));
+        let held = self.found.all.of_queue(queue);
+        let at_least = if self.found.all.exact { "" } else { "at least " };
+        let (held, total) = (self.number(held), self.unit(self.found.all.total));
         match queue {
             Some(id) => {
                 let name = &self.model.queues()[id].name;
@@ -394,12 +423,15 @@ impl Sentences<'_> {
         }
     }
 
-    fn names(holding: &Holding) -> String {
-        if holding.names.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", list(&holding.names, holding.workloads))
+    fn names(&self, holding: &Holding) -> String {
+        if holding.named.is_empty() {
+            return String::new();
         }
+        let groups = self.model.pod_groups();
+        let namespace = groups[self.lack.pod_group].key.namespace();
+        let names = holding.named.iter().map(|id| workload(&groups[*id].key, namespace));
+        let names: Vec<String> = names.collect();
+        format!(" ({})", list(&names, holding.workloads))
     }
 
     fn until(&self, holding: &Holding) -> String {
@@ -413,7 +445,7 @@ impl Sentences<'_> {
         let (holds, amount, names) = (
             self.queue_holds(queue),
             self.number(holding.amount),
-            Self::names(holding),
+            self.names(holding),
         );
         let own = self.model.pod_groups()[self.lack.pod_group].queue;
         match stay {
@@ -481,7 +513,7 @@ impl Sentences<'_> {
                 format!(
                     "pods of other schedulers hold {} of {}",
                     amount,
-                    self.unit(self.found.total)
+                    self.unit(self.found.all.total)
                 ),
             ),
         }
@@ -493,9 +525,9 @@ impl Sentences<'_> {
         let queue = &self.model.queues()[own];
         let quota = queue.share(position).quota;
         let quota = quota.map_or_else(|| "unlimited".to_owned(), |quota| shared_number(position, quota));
-        let held = self.found.by_queue.iter().filter(|(other, _)| **other != Some(own));
+        let held = self.found.all.queues.iter().filter(|held| held.queue != Some(own));
         let mut others: Vec<_> = held
-            .filter_map(|(other, held)| Some((name_of(self.model, *other)?, *held)))
+            .filter_map(|held| Some((name_of(self.model, held.queue)?, held.amount)))
             .collect();
         others.sort_unstable();
         let others: Vec<String> = others
@@ -519,7 +551,7 @@ impl Sentences<'_> {
             || "no queue".to_owned(),
             |id| format!("queue {}", self.model.queues()[id].name),
         );
-        let (amount, names, until) = (self.unit(holding.amount), Self::names(holding), self.until(holding));
+        let (amount, names, until) = (self.unit(holding.amount), self.names(holding), self.until(holding));
         let why = match stay {
             StayReason::Leaves => "is leaving".to_owned(),
             StayReason::Free => "could be evicted".to_owned(),
