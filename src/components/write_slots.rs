@@ -26,6 +26,8 @@ const OWN_MAX: usize = WRITES_MAX - 2;
 /// The quiet time after bindings lasts as long as they did, within these bounds: it bridges the gaps in a burst, and a single binding delays nothing.
 const QUIET: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
+/// Margin of slow answers: bindings come first as soon as the API server is under pressure.
+const SLOW: Duration = Duration::from_millis(50);
 /// Upper bound of `max_wait`.
 const MAX_WAIT_LIMIT: Duration = Duration::from_secs(3_600);
 
@@ -63,7 +65,7 @@ impl Background {
                 outstanding: false,
                 quiet_until: now,
                 paused_until: now,
-                latency: Latency::default(),
+                latency: Latency::with_margin(SLOW),
             }),
             // So that no instant is out of range.
             max_wait: max_wait.min(MAX_WAIT_LIMIT),

@@ -12,7 +12,7 @@ use super::verdict::Verdicts;
 /// The shortest and the longest time until a verdict is computed again, in milliseconds. The time doubles with each unchanged result.
 pub(super) const LOOK_AGAIN: (Millis, Millis) = (1_000, 4_000);
 /// Limit on nodes and workloads looked at per call. The other verdicts are computed by later calls.
-const LOOKED_AT: usize = 40_000;
+const LOOKED_AT: usize = 80_000;
 /// Limit on pod groups per call.
 const GROUPS: usize = 256;
 

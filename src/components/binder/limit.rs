@@ -11,6 +11,9 @@ const START: f64 = 32.0;
 const LOWEST: f64 = 2.0;
 /// Maximum: a larger number only moves the queue into the API server.
 const HIGHEST: f64 = 192.0;
+/// Margin of slow answers. While others create pods in a burst, an API server on few cores takes some 100 ms for each request, whoever sends
+/// it; with fewer bindings at a time only the others would be faster.
+const SLOW: Duration = Duration::from_millis(500);
 /// Factor after throttling.
 const AFTER_REFUSAL: f64 = 0.5;
 /// Factor after a slow answer.
@@ -27,7 +30,7 @@ impl Default for Limit {
     fn default() -> Self {
         Self {
             allowed: START,
-            latency: Latency::default(),
+            latency: Latency::with_margin(SLOW),
         }
     }
 }
