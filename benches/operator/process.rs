@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 
 /// Clock ticks in a second, as `/proc` counts CPU time on Linux.
 const TICKS: f64 = 100.0;
-const MAX_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(600);
 
 /// Killed when dropped.
 pub struct Process {

@@ -244,25 +244,32 @@ impl Table {
         }
     }
 
-    /// The objects as they were at a past revision; `None` when history does not reach back that far.
-    pub fn list_at(&self, namespace: &str, revision: u64) -> Option<Vec<Arc<Object>>> {
+    /// The objects after a key, as they were at a past revision; `None` when history does not reach back that far.
+    pub fn list_at(&self, namespace: &str, revision: u64, after: Option<&ObjectKey>) -> Option<Vec<Arc<Object>>> {
         let inner = self.lock();
         if revision < inner.compacted {
             return None;
         }
-        let mut objects = inner.objects.clone();
-        for event in inner
-            .history
-            .iter()
-            .rev()
-            .take_while(|event| event.object.revision > revision)
-        {
-            match &event.previous {
-                Some(previous) => objects.insert(previous.key(), previous.clone()),
-                None => objects.remove(&event.object.key()),
-            };
-        }
-        Some(in_namespace(&objects, namespace))
+        let since = inner.history.iter().rev();
+        let since = since.take_while(|event| event.object.revision > revision);
+        // From the last change to the first one, which knows what was there before.
+        let changed: BTreeMap<ObjectKey, Option<&Arc<Object>>> = since
+            .map(|event| (event.object.key(), event.previous.as_ref()))
+            .collect();
+        let first = (namespace.to_owned(), String::new());
+        let start = match after.filter(|after| **after >= first) {
+            Some(after) => Bound::Excluded(after),
+            None => Bound::Included(&first),
+        };
+        let range = (start, Bound::Unbounded);
+        let within = |(at, _): &ObjectKey| namespace.is_empty() || at == namespace;
+        let now = inner.objects.range::<ObjectKey, _>(range);
+        let now = now.take_while(|(key, _)| within(key));
+        let mut objects: Vec<_> = now.filter(|(key, _)| !changed.contains_key(key)).collect();
+        let then = changed.range::<ObjectKey, _>(range).filter(|(key, _)| within(key));
+        objects.extend(then.filter_map(|(key, object)| Some((key, (*object)?))));
+        objects.sort_unstable_by_key(|(key, _)| *key);
+        Some(objects.into_iter().map(|(_, object)| object.clone()).collect())
     }
 
     /// The oldest revision that a new watch may start from.

@@ -34,9 +34,7 @@ pub(super) fn list(call: &Call) -> ApiResult<Reply> {
         .objects
         .iter()
         .filter(|object| filter.matches(&call.resource, object));
-    let mut page: Vec<&Arc<Object>> = matching
-        .filter(|object| token.as_ref().is_none_or(|token| object.key() > token.after))
-        .collect();
+    let mut page: Vec<&Arc<Object>> = matching.collect();
     let mut meta = ListMeta {
         revision: snapshot.revision,
         ..ListMeta::default()
@@ -61,7 +59,7 @@ pub(super) fn list(call: &Call) -> ApiResult<Reply> {
     })
 }
 
-/// The objects at the revision that the request asks for.
+/// The objects at the revision that the request asks for, from where its page begins.
 fn snapshot(call: &Call, filter: &Filter, token: Option<&Token>) -> ApiResult<Snapshot> {
     let table = call.table();
     let asked = asked_revision(call)?;
@@ -100,7 +98,8 @@ fn snapshot(call: &Call, filter: &Filter, token: Option<&Token>) -> ApiResult<Sn
     let Some(revision) = exact else {
         return Ok(table.list(&filter.namespace));
     };
-    let objects = table.list_at(&filter.namespace, revision).ok_or_else(|| match token {
+    let after = token.map(|token| &token.after);
+    let objects = table.list_at(&filter.namespace, revision, after).ok_or_else(|| match token {
         Some(_) => ApiError::expired(
             "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
         ),

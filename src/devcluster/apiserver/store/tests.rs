@@ -9,8 +9,12 @@ type Step = (u8, bool);
 
 type State = BTreeMap<ObjectKey, u64>;
 
+fn key(name: u8) -> ObjectKey {
+    (format!("ns-{}", name % 2), format!("o-{name}"))
+}
+
 fn apply(table: &Table, (name, remove): Step) {
-    let key = (format!("ns-{}", name % 2), format!("o-{name}"));
+    let key = key(name);
     let value = json!({"metadata": {"namespace": key.0, "name": key.1}});
     match table.get(&key) {
         None => drop(table.create(value).unwrap()),
@@ -46,7 +50,15 @@ proptest! {
         let newest = state(&table.list("").objects);
         for (revision, then) in past {
             let kept = revision >= table.compacted();
-            prop_assert_eq!(table.list_at("", revision).map(|objects| state(&objects)), kept.then_some(then.clone()));
+            prop_assert_eq!(table.list_at("", revision, None).map(|objects| state(&objects)), kept.then_some(then.clone()));
+            for (after, namespace) in (0..6).map(key).flat_map(|after| [(after.clone(), ""), (after, "ns-0")]) {
+                let page = table.list_at(namespace, revision, Some(&after)).unwrap_or_default();
+                let listed: Vec<ObjectKey> = page.iter().map(|object| object.key()).collect();
+                let within = |key: &&ObjectKey| namespace.is_empty() || key.0 == namespace;
+                let expected = then.keys().filter(|key| **key > after).filter(within);
+                let expected: Vec<ObjectKey> = expected.filter(|_| kept).cloned().collect();
+                prop_assert_eq!(listed, expected);
+            }
             let Since::Events { events, .. } = table.since(revision) else {
                 prop_assert!(!kept);
                 continue;
