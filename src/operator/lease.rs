@@ -373,7 +373,7 @@ impl Elector {
                     reserve_since = Instant::now();
                     continue;
                 }
-                () = sleep_until(yield_at), if yield_at.is_some() => return End::Yielded,
+                () = sleep_until(yield_at) => return End::Yielded,
                 () = sleep_until(Some(renew_at.min(until))) => {}
             }
             let now = Instant::now();
@@ -601,7 +601,10 @@ fn jittered(period: Duration) -> Duration {
 /// that starts again keeps its host name.
 #[must_use]
 pub fn identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    identity_on(&std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default())
+}
+
+fn identity_on(host: &str) -> String {
     let host = host.trim();
     let host = if host.is_empty() { "unikai" } else { host };
     format!("{host}_{}", crate::random::uuid())

@@ -331,11 +331,9 @@ impl<'a> Claims<'a> {
             claim = self.set_status(name, &claim).await?;
         }
         let uid = claim.metadata.uid.clone();
-        let before = claim.metadata.finalizers.clone().unwrap_or_default();
-        if !before.is_empty() {
-            let others = before.into_iter().filter(|one| one != finalizer::DELETE_PROTECTION);
-            self.set_finalizers(name, &claim, &others.collect::<Vec<_>>()).await?;
-        }
+        let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|one| one != finalizer::DELETE_PROTECTION);
+        self.set_finalizers(name, &claim, &finalizers).await?;
         let params = DeleteParams {
             preconditions: Some(Preconditions {
                 uid,

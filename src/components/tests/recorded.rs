@@ -28,6 +28,32 @@ impl io::Write for Log {
     }
 }
 
+/// The warnings of this thread from now on.
+pub struct Warnings {
+    log: Log,
+    _guard: tracing::subscriber::DefaultGuard,
+}
+
+impl Warnings {
+    pub fn from_now_on() -> Self {
+        let log = Log::default();
+        let written = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_writer(move || written.clone())
+            .finish();
+        Self {
+            log,
+            _guard: tracing::subscriber::set_default(subscriber),
+        }
+    }
+
+    /// How many there were of these words.
+    pub fn of(&self, words: &str) -> usize {
+        self.log.text().matches(words).count()
+    }
+}
+
 /// The metrics of this thread from now on.
 pub struct Metrics {
     page: PrometheusHandle,

@@ -283,6 +283,39 @@ fn after_a_refused_eviction_another_pod_of_the_gang_is_evicted() {
 }
 
 #[test]
+fn after_a_refused_eviction_the_next_pod_of_the_same_node_is_evicted() {
+    let (mut engine, running) = contended(None);
+    let oldest = GroupInput {
+        created: Time(NOW.0 - 200_000_000),
+        ..group("c", "q", 0)
+    };
+    engine.apply(Event::Node(Box::new(node("n1", "1"))), NOW);
+    let elsewhere = placed(pod(&oldest, 0, "1"), "n1");
+    engine.apply(Event::Group(Box::new(oldest)), NOW);
+    engine.apply(Event::Pod(Box::new(elsewhere)), NOW);
+    assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
+    refused(&mut engine, &running[1], Some(Time(NOW.0 + 5_000)));
+    assert_eq!(evicted(&mut engine, NOW), ["a-000"]);
+}
+
+#[test]
+fn pods_that_are_no_use_without_one_whose_eviction_was_refused_stay() {
+    let (mut engine, running) = contended(None);
+    engine.apply(Event::PodGone(running[0].pod.uid.clone()), NOW);
+    let second = placed(pod(&group("b", "q", 1), 1, "1"), "n0");
+    engine.apply(Event::Pod(Box::new(second.clone())), NOW);
+    assert_eq!(evicted(&mut engine, NOW), ["b-001"]);
+    let soon = Time(NOW.0 + 5_000);
+    refused(&mut engine, &second, Some(soon));
+    let needs_both = pod(&group("p", "q", 2), 0, "2");
+    engine.apply(Event::Pod(Box::new(needs_both)), NOW);
+    assert!(evicted(&mut engine, NOW).is_empty());
+    let mut both = evicted(&mut engine, soon);
+    both.sort_unstable();
+    assert_eq!(both, ["b-000", "b-001"]);
+}
+
+#[test]
 fn failed_evictions_are_returned_to_the_budget_unless_it_was_updated() {
     for (told_since, then) in [(false, "b-000"), (true, "")] {
         let (mut engine, running) = contended(Some("* 1"));

@@ -100,6 +100,15 @@ fn jitter_only_lengthens() {
 }
 
 #[test]
-fn every_process_has_a_unique_identity() {
+fn every_process_has_a_unique_identity_with_the_name_of_its_host() {
     assert_ne!(identity(), identity());
+    assert!(identity_on("gpu-7\n").starts_with("gpu-7_"));
+    assert!(identity_on("").starts_with("unikai_"));
+}
+
+#[test]
+fn three_requests_fit_into_the_renew_deadline() {
+    let params = params("a");
+    let request = params.request_timeout();
+    assert!(request > Duration::ZERO && request * 3 <= params.renew_deadline);
 }

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::components::tests::lab::{Lab, MOMENT, read, refuse, seconds};
-use crate::components::tests::recorded::Log;
+use crate::components::tests::recorded::Warnings;
 use crate::devcluster::apiserver::{Effect, Match, Times};
 
 fn minutes(minutes: u64) -> Duration {
@@ -28,30 +28,4 @@ fn with_deadline(client: Client) -> Client {
         }
     });
     Client::new(service, "default")
-}
-
-/// The warnings of this module on this thread.
-struct Warnings {
-    log: Log,
-    _guard: tracing::subscriber::DefaultGuard,
-}
-
-impl Warnings {
-    fn from_now_on() -> Self {
-        let log = Log::default();
-        let written = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::WARN)
-            .with_writer(move || written.clone())
-            .finish();
-        Self {
-            log,
-            _guard: tracing::subscriber::set_default(subscriber),
-        }
-    }
-
-    /// How many there were of these words.
-    fn of(&self, words: &str) -> usize {
-        self.log.text().matches(words).count()
-    }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::api::bind_request::{ExtendedResourceClaimAllocation, ResourceClaimAllocation};
 use crate::components::binder::claims::Claims;
 use crate::components::bus::Step;
+use crate::components::tests::recorded::Warnings;
 use crate::engine::decision::ClaimGrant;
 
 /// The allocation of a device.
@@ -231,7 +232,7 @@ async fn a_pod_with_an_extended_resource_gets_a_claim_and_names_it_in_its_status
     claims.reserve().await.unwrap();
     let told = &json!(lab.seen("a").await)["status"]["extendedResourceClaimStatus"];
     assert_eq!(told["requestMappings"][0]["containerName"], "main");
-    let made = claim(told["resourceClaimName"].as_str().expect("it is named"));
+    let made = lab.made_for("a").await;
     let seen = lab.see(&made).await;
     assert_eq!(held(&seen), (json!("card-1"), names(&["a"])));
     assert_eq!(seen["metadata"]["ownerReferences"][0]["uid"], json!(pod.metadata.uid));
@@ -259,4 +260,70 @@ async fn a_pod_with_an_extended_resource_gets_a_claim_and_names_it_in_its_status
     let told = &json!(lab.seen("a").await)["status"]["extendedResourceClaimStatus"];
     assert_eq!(told, &Value::Null);
     claims.release().await;
+}
+
+impl Lab {
+    /// The claim for the pod's extended resource, which its status names.
+    async fn made_for(&self, pod: &str) -> Value {
+        let told = &json!(self.seen(pod).await)["status"]["extendedResourceClaimStatus"];
+        claim(told["resourceClaimName"].as_str().expect("it is named"))
+    }
+}
+
+const NOT_DELETED: &str = "claim for extended resources not deleted";
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_got_no_device_is_deleted_without_giving_one_back() {
+    let lab = Lab::new().await;
+    let ordered = extended(&lab.pod("a").await);
+    let claims = Claims::of(&lab.context, &ordered);
+    lab.fault(statuses(), refuse(403), Times::Always);
+    claims.reserve().await.unwrap_err();
+    let before = lab.writes().len();
+    claims.release().await;
+    assert_eq!(
+        lab.writes()[before..],
+        [
+            "patch pods/status 200",
+            "patch resourceclaims 200",
+            "delete resourceclaims 200"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deletion_of_a_claim_is_repeated_and_one_that_is_refused_leaves_its_device_free() {
+    let lab = Lab::new().await;
+    let ordered = extended(&lab.pod("a").await);
+    let claims = Claims::of(&lab.context, &ordered);
+    let deletions = || Match::verb_on("delete", "resourceclaims");
+    let warnings = Warnings::from_now_on();
+
+    claims.reserve().await.unwrap();
+    let made = lab.made_for("a").await;
+    lab.fault(deletions(), refuse(503), Times::Next(1));
+    claims.release().await;
+    assert_eq!(lab.see(&made).await, Value::Null);
+    assert_eq!(warnings.of(NOT_DELETED), 0);
+
+    claims.reserve().await.unwrap();
+    lab.fault(deletions(), refuse(403), Times::Always);
+    claims.release().await;
+    assert_eq!(held(&lab.see(&made).await), (Value::Null, names(&[])));
+    assert_eq!(warnings.of(NOT_DELETED), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_being_deleted_goes_with_its_finalizer() {
+    let lab = Lab::new().await;
+    let ordered = extended(&lab.pod("a").await);
+    let claims = Claims::of(&lab.context, &ordered);
+    claims.reserve().await.unwrap();
+    let made = lab.made_for("a").await;
+    lab.delete(&made).await;
+    assert_ne!(lab.see(&made).await, Value::Null, "it is protected");
+    let warnings = Warnings::from_now_on();
+    claims.release().await;
+    assert_eq!(lab.see(&made).await, Value::Null);
+    assert_eq!(warnings.of(NOT_DELETED), 0);
 }

@@ -182,12 +182,13 @@ async fn a_reservation_pod_that_is_refused_says_why_and_what_is_missing() {
     assert!(!why.contains("is missing"), "{why}");
     lab.server.faults().clear();
     let rule = lab.fault(Match::verb_on("create", "pods"), refuse(409), Times::Always);
-    lab.not_reserved().await;
+    let why = lab.not_reserved().await;
     assert_eq!(
         lab.server.faults().struck(rule),
         4,
         "something holds the name, and is not there"
     );
+    assert!(why.contains("the object has been modified"), "{why}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,6 +279,30 @@ async fn without_recorded_users_the_pods_with_the_groups_label_count() {
         !lab.is_reserved().await,
         "it has ended, and pods of other schedulers use none"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_on_a_node_with_more_pods_than_a_page_of_a_list_is_found() {
+    let lab = Lab::new().await;
+    for number in 0..250 {
+        lab.create(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "team", "name": format!("a-{number}")},
+            "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "i"}]},
+        }))
+        .await;
+    }
+    let user = lab.user("b", "n1").await;
+    lab.patch(&json!(user), json!({"metadata": {"labels": {"runai-gpu-group": "g"}}}))
+        .await;
+    let pod = lab.reserve(Users::default()).await;
+    let pages = lab.fault(
+        Match::verb_on("list", "pods"),
+        Effect::Delay(Default::default()),
+        Times::Always,
+    );
+    lab.remove(&[&pod], true).await;
+    assert_eq!(lab.struck(pages), 2);
+    assert!(lab.is_reserved().await, "it is used");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use super::*;
 use crate::api::{BindRequest, PodGroup};
 use crate::components::binder::groups::GroupId;
 use crate::components::binder::multi_step::{GroupRequest, MultiStepBind};
+use crate::components::bus::Traces;
 use crate::engine::decision::Promise;
 
 /// How the manager of GPU groups answers.
@@ -20,6 +21,7 @@ struct Case {
     bind: OrderedBind,
     manager: Manager,
     resumes: Option<BindRequest>,
+    steps: StepLog,
 }
 
 fn gpu(id: &GroupId) -> Result<String, String> {
@@ -48,7 +50,13 @@ impl Case {
             bind,
             manager: gpu,
             resumes: None,
+            steps: Traces::channel().0.steps(),
         }
+    }
+
+    /// The steps of the binds since the last call, as traces show them.
+    fn traced(&self) -> Vec<&'static str> {
+        self.steps.take().into_iter().map(|(name, ..)| name).collect()
     }
 
     async fn run(&self) -> (Report, Option<BindRequest>) {
@@ -59,7 +67,7 @@ impl Case {
             group_requests,
             bind: self.bind.clone(),
             resumes: self.resumes.clone().map(Arc::new),
-            steps: StepLog::default(),
+            steps: self.steps.clone(),
         };
         let answer = async {
             while let Some(ask) = asked.recv().await {
@@ -145,6 +153,7 @@ async fn a_pod_that_shares_a_gpu_is_bound_in_steps() {
             "create pods/binding 201"
         ]
     );
+    assert_eq!(case.traced(), ["write bind request", "reserve devices", "post binding"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,13 +368,36 @@ async fn a_request_with_a_conflict_is_repeated() {
         "and taking the label back is tried, too"
     );
     let case = Case::new().await;
-    case.lab
+    let rule = case
+        .lab
         .fault(Match::verb_on("patch", "pods"), refuse(403), Times::Always);
     let (why, _) = case.fails().await;
     assert!(
         why.starts_with("the pod cannot be labelled with its GPU group"),
         "{why}"
     );
+    assert_eq!(
+        case.lab.struck(rule),
+        2,
+        "one to label it, and one to take the label back"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ends_while_its_label_has_conflicts_needs_no_bind() {
+    let case = Case::new().await;
+    let labels = || Match::verb_on("patch", "pods");
+    case.lab
+        .fault(labels(), Effect::Delay(Duration::from_secs(1)), Times::Always);
+    case.lab.fault(labels(), refuse(409), Times::Always);
+    let ends = async {
+        tokio::time::sleep(MOMENT).await;
+        let mut pod = json!(case.lab.seen("a").await);
+        pod["status"] = json!({"phase": "Failed"});
+        case.lab.stores.pods.insert(read::<Pod>(pod));
+    };
+    let ((report, _), ()) = tokio::join!(case.run(), ends);
+    assert_eq!(report.ending, Ending::Overtaken);
 }
 
 #[tokio::test(start_paused = true)]
@@ -373,9 +405,8 @@ async fn with_the_full_trail_the_bind_waits_for_the_pod_group() {
     let mut settings = Settings::default();
     settings.sharing.always_bind_requests = true;
     let mut case = Case::with(settings).await;
-    case.bind
-        .annotations
-        .insert("pod-group-name".to_owned(), "pg".to_owned());
+    let name = ("pod-group-name".to_owned(), "pg".to_owned());
+    case.bind.annotations.extend([name.clone()]);
     let (why, report) = case.fails().await;
     assert_eq!(why, "its pod group pg is not there yet");
     assert_eq!(report.cause, "pod_group");
@@ -388,6 +419,10 @@ async fn with_the_full_trail_the_bind_waits_for_the_pod_group() {
     };
     let ((report, _), ()) = tokio::join!(case.run(), made);
     assert_eq!(report.ending, Ending::Done);
+
+    let mut case = Case::new().await;
+    case.bind.annotations.extend([name]);
+    assert_eq!(case.run().await.0.ending, Ending::Done, "without the trail it does not");
 }
 
 /// A pod whose claim waits for a volume, and which shares no GPU.
@@ -450,6 +485,18 @@ async fn a_pod_that_waits_for_a_volume_alone_gets_nothing_of_a_shared_gpu() {
     assert_eq!(case.selected().await, "n1");
     assert_eq!((case.maps().await, case.label().await), (Vec::new(), None));
     assert_eq!(case.lab.node_of("a").await.as_deref(), Some("n1"));
+    assert_eq!(case.traced(), ["write bind request", "bind volumes", "post binding"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_label_of_a_gpu_group_stays_on_a_pod_without_a_shared_gpu() {
+    let case = with_volume().await;
+    let label = json!({"metadata": {"labels": {"runai-gpu-group": "mine"}}});
+    let pod = case.lab.patch(&json!(case.lab.seen("a").await), label).await;
+    case.lab.stores.pods.insert(read::<Pod>(pod));
+    let ((report, _), ()) = tokio::join!(case.run(), case.provision());
+    assert_eq!(report.ending, Ending::Done);
+    assert_eq!(case.label().await.as_deref(), Some("mine"));
 }
 
 #[tokio::test(start_paused = true)]

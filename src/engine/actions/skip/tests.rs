@@ -1,8 +1,9 @@
 use super::*;
 use crate::engine::Engine;
 use crate::engine::input::{Event, PodStatus};
-use crate::engine::policy::Policy;
-use crate::engine::tests::scenario::{NOW, group, node, open_queue, pod};
+use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::stage::{SearchEnd, Stage};
+use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod};
 
 /// A pod group's pods, divided by `|`: `GPUS CPU MEMORY`; `done` for one that has finished. `needs 2:` before them: so many at least.
 fn pod_group(engine: &mut Engine, name: &str, text: &str) {
@@ -96,4 +97,31 @@ fn only_requests_at_least_as_large_as_a_failed_one_are_skipped() {
         .map(|(what, ..)| what)
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn a_search_for_moves_that_failed_is_not_repeated_for_the_same_pods_of_another_queue() {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Consolidation],
+        ..Policy::default()
+    });
+    for name in ["n0", "n1"] {
+        engine.apply(Event::Node(Box::new(node(name, "4"))), NOW);
+        let running = group(name, "q0", 0);
+        engine.apply(Event::Group(Box::new(running.clone())), NOW);
+        engine.apply(Event::Pod(Box::new(placed(pod(&running, 0, "3"), name))), NOW);
+    }
+    for queue in ["q0", "q1"] {
+        engine.apply(open_queue(queue), NOW);
+        let waiting = group(&format!("of-{queue}"), queue, 1);
+        engine.apply(Event::Group(Box::new(waiting.clone())), NOW);
+        engine.apply(Event::Pod(Box::new(pod(&waiting, 0, "2"))), NOW);
+    }
+    let mut ends = Vec::new();
+    engine.cycle_seen_by(NOW, &mut |stage| {
+        if let Stage::TakenUp { end, .. } = stage {
+            ends.push(end);
+        }
+    });
+    assert_eq!(ends, [SearchEnd::Exhausted, SearchEnd::NotAttempted]);
 }
