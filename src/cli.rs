@@ -13,6 +13,7 @@ pub mod demo;
 #[cfg(feature = "devcluster")]
 pub mod dev;
 mod docs;
+mod download;
 mod drain;
 mod evict;
 mod explain;
@@ -26,6 +27,7 @@ mod nodes;
 pub mod numa_exporter;
 pub mod output;
 mod page;
+mod profile;
 mod progress;
 mod queues;
 mod release;
@@ -127,6 +129,8 @@ enum Command {
     Replay(replay::Args),
     /// Fetch a snapshot of the cluster from a running operator, for `unikai replay`
     Snapshot(snapshot::Args),
+    /// Record a CPU profile of a running operator, for `go tool pprof`
+    Profile(profile::Args),
     /// Print the webhooks' answers to manifests or to admission requests
     Review(review::Args),
     /// Print the pod groups of the pods of workloads
@@ -144,7 +148,7 @@ impl Command {
             Command::Dev(_) | Command::Demo(_) => "warn",
             Command::Crds(_) | Command::Fields(_) | Command::Docs(_) | Command::Manifests(_) => "warn",
             Command::Replay(_) | Command::Review(_) | Command::Group(_) | Command::Simulate(_) => "warn",
-            Command::Snapshot(_) | Command::Migrate(_) | Command::Check(_) => "warn",
+            Command::Snapshot(_) | Command::Profile(_) | Command::Migrate(_) | Command::Check(_) => "warn",
             Command::Explain(_) | Command::Queues(_) | Command::Nodes(_) | Command::Jobs(_) => "warn",
             Command::Hold(_) | Command::Release(_) | Command::Requeue(_) | Command::Drain(_) => "warn",
             Command::WhyEvicted(_)
@@ -220,6 +224,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => runtime.block_on(Box::pin(check::run(args))),
         Command::Migrate(args) => runtime.block_on(Box::pin(migrate::run(args))),
         Command::Snapshot(args) => runtime.block_on(Box::pin(snapshot::run(args))),
+        Command::Profile(args) => runtime.block_on(Box::pin(profile::run(args))),
         Command::Review(args) => review::run(args),
         Command::Group(args) => group::run(args),
         Command::Simulate(args) => simulate::run(args),

@@ -16,6 +16,7 @@ mod inspection;
 pub mod lease;
 pub mod metrics;
 pub mod page;
+mod profile;
 mod prometheus;
 mod rounds;
 pub mod settings;

@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 
-    /// Draw charts into this folder, as SVG
+    /// Draw charts into this folder, as SVG and PNG; the image's binary draws SVG only
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
 }

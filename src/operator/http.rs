@@ -1,4 +1,5 @@
-//! The HTTP server for people, probes and Prometheus: the page, `/healthz`, `/readyz`, `/metrics`, `/state`, `/get-snapshot`, `/get-job-order`, `/log-level`, `/api/v1/`.
+//! The HTTP server for people, probes and Prometheus: the page, `/healthz`, `/readyz`, `/metrics`, `/state`, `/get-snapshot`, `/get-job-order`, `/log-level`,
+//! `/debug/pprof/profile`, `/api/v1/`.
 //! Plain HTTP; no request changes anything in the cluster. Pages about the cluster are served to callers whom the API server authorizes (`access.rs`).
 
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use super::access::{Access, Right};
 use super::inspection::Inspection;
 use super::metrics::{self, Page};
 use super::page;
+use super::profile;
 use super::telemetry;
 use super::views::{self, Views};
 use crate::components::admission::connections::Connections;
@@ -36,6 +38,8 @@ const HEADER_LIST: u32 = 64 << 10;
 const BODY_MAX: usize = 1 << 10;
 /// Limit on concurrent requests on one connection.
 const STREAMS: u32 = 16;
+/// The path of CPU profiles, as in programs written in Go.
+pub const PROFILE: &str = "/debug/pprof/profile";
 /// How long open requests may take at shutdown.
 const DRAIN: Duration = Duration::from_millis(200);
 
@@ -166,6 +170,7 @@ fn router(shared: Shared) -> Router {
         .route("/get-snapshot", get(get_snapshot))
         .route("/get-job-order", get(get_job_order))
         .route("/log-level", get(log_level).put(set_log_level))
+        .route(PROFILE, get(cpu_profile))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(shared)
         .merge(page::router())
@@ -258,6 +263,20 @@ async fn set_log_level(State(shared): State<Shared>, headers: HeaderMap, body: S
             StatusCode::NO_CONTENT.into_response()
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("{error:#}\n")).into_response(),
+    }
+}
+
+/// Query parameters of a profile.
+#[derive(Debug, Deserialize)]
+struct ProfileQuery {
+    seconds: Option<String>,
+}
+
+async fn cpu_profile(State(shared): State<Shared>, Query(query): Query<ProfileQuery>, headers: HeaderMap) -> Response {
+    let right = Right::maintain("get", PROFILE);
+    match shared.access.refuses(right, &headers).await {
+        Some(refusal) => refusal,
+        None => profile::profile(query.seconds.as_deref()).await,
     }
 }
 

@@ -1,4 +1,6 @@
-//! Snapshots, the order of pending pod groups, and the log level, over the operator's HTTP server.
+//! Snapshots, the order of pending pod groups, the log level and CPU profiles, over the operator's HTTP server.
+
+mod profile;
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,6 +9,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use unikai::devcluster::apiserver::Identity;
 use unikai::operator::Running;
 use unikai::operator::settings::Settings;
@@ -39,19 +43,30 @@ async fn token_with(cluster: &Cluster, role: &str) -> String {
 
 /// The answer to a request.
 async fn ask(running: &Running, method: &str, path: &str, token: Option<&str>, body: &str) -> (u16, String) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(running.http).await.unwrap();
+    let (status, body) = answer(send(running, method, path, token, body).await).await;
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+/// A connection on which a request is sent.
+async fn send(running: &Running, method: &str, path: &str, token: Option<&str>, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(running.http).await.unwrap();
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: test\r\n{token}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Status and body of the answer on a connection.
+async fn answer(mut stream: TcpStream) -> (u16, Vec<u8>) {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_off(end + 4))
 }
 
 async fn unikai(args: &[&str], token: Option<&str>) -> Output {
@@ -192,7 +207,7 @@ async fn inspection_requires_the_maintainer_role() {
     let running = cluster.ready_operator(Settings::embedded()).await;
     let viewer = token_with(&cluster, "unikai-viewer").await;
     let maintainer = token_with(&cluster, "unikai-maintainer").await;
-    for path in ["/get-snapshot", "/get-job-order", "/log-level"] {
+    for path in ["/get-snapshot", "/get-job-order", "/log-level", "/debug/pprof/profile"] {
         assert_eq!(ask(&running, "GET", path, None, "").await.0, 401, "{path}");
         let (status, why) = ask(&running, "GET", path, Some(&viewer), "").await;
         assert_eq!(
