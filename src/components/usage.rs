@@ -222,5 +222,6 @@ fn show(shard: &str, stale: bool) {
     metrics::gauge!("unikai_usage_stale", "shard" => shard.to_owned()).set(f64::from(u8::from(stale)));
 }
 
-#[cfg(all(test, feature = "devcluster"))]
+#[cfg(test)]
+#[cfg(feature = "devcluster")]
 mod tests;
