@@ -426,7 +426,7 @@ impl Scheduler {
             }
             // Before the first lists are complete there is no answer; the sender is dropped.
             ToScheduler::Look(look) if self.missing.is_empty() => {
-                look::answer(look, &mut self.intake.core.engine, now());
+                look::answer(look, &mut self.intake.core.engine, &self.stores, &self.nodes, now());
             }
             ToScheduler::Look(_) => {}
             ToScheduler::Current(kind, term) => {

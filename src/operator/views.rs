@@ -376,11 +376,12 @@ async fn explain_pod(
         return Err(refusal(StatusCode::NOT_FOUND, why));
     };
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    let explained = match views.gatherer.group_of(uid).await? {
-        Some(group) => {
-            let details = views.details(&overview, &namespace, group.name()).await?;
-            explain::pod(&overview, &details, &name)
-        }
+    let details = match views.gatherer.group_of(uid).await? {
+        Some(group) => views.gatherer.details(&overview, &namespace, group.name()).await?,
+        None => None,
+    };
+    let explained = match details {
+        Some(details) => explain::pod(&overview, &details, &pod),
         None => explain::lone_pod(&overview, &pod, &views.gatherer.scheduler_name()),
     };
     Ok(json(&headers, &explained).await)

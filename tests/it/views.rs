@@ -3,7 +3,7 @@
 mod commands;
 mod holds;
 mod page;
-mod people;
+pub mod people;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;

@@ -9,6 +9,7 @@ use crate::engine::decision::{Cause, ReasonCode, Verdict};
 use crate::engine::model::Model;
 use crate::engine::model::pod::Status;
 use crate::engine::model::pod_group::PodGroup;
+use crate::engine::overview::{GroupDetails, GroupSeen};
 use crate::mirror::Shard;
 
 /// Completes the reports of a cycle.
@@ -24,11 +25,34 @@ pub fn complete(reports: &mut [GroupReport], model: &Model, stores: &Stores, sha
         let missing = |code: &ReasonCode| *code == ReasonCode::QueueDoesNotExist;
         if report.reasons.iter().any(|reason| missing(&reason.code))
             && let Some(queue) = pod_group.input.as_ref().map(|input| &*input.queue)
-            && let Some(sentence) = elsewhere(queue, &|name| stores.queues.get("", name), shard)
+            && let Some(sentence) = in_another_pool(queue, stores, shard)
         {
             report.verdict = Verdict::new(Cause::QueueMissing, sentence);
         }
     }
+}
+
+/// Completes what is shown of a pod group, as its report. Whether there was something to complete.
+pub fn complete_seen(group: &mut GroupSeen, stores: &Stores, shard: &Shard) -> bool {
+    let missing = |cause: &Cause| matches!(cause, Cause::QueueMissing | Cause::ParentQueueMissing);
+    let missing = group.verdict.as_ref().is_some_and(|(cause, _)| missing(cause));
+    let elsewhere = missing.then(|| in_another_pool(&group.queue, stores, shard)).flatten();
+    let completed = elsewhere.map(|sentence| group.verdict = Some((Cause::QueueMissing, sentence)));
+    completed.is_some()
+}
+
+/// Completes the details of a pod group, as its report.
+pub fn complete_details(details: &mut GroupDetails, stores: &Stores, shard: &Shard) {
+    if complete_seen(&mut details.group, stores, shard)
+        && let (Some((cause, sentence)), Some(report)) = (&details.group.verdict, &mut details.report)
+    {
+        report.verdict = Verdict::new(*cause, sentence.clone());
+    }
+}
+
+/// The sentence about a queue that is in another node pool than the shard's, or below such a queue.
+fn in_another_pool(queue: &str, stores: &Stores, shard: &Shard) -> Option<String> {
+    elsewhere(queue, &|name| stores.queues.get("", name), shard)
 }
 
 /// Adds to a report on a pod group that lacks pods the pods that exist.
@@ -43,7 +67,6 @@ fn speak_of_pods(report: &mut GroupReport, pod_group: &PodGroup, model: &Model) 
         .collect();
 }
 
-/// The sentence about a queue that is in another node pool than the shard's, or below such a queue.
 fn elsewhere(queue: &str, get: &dyn Fn(&str) -> Option<std::sync::Arc<Queue>>, shard: &Shard) -> Option<String> {
     let (key, ours) = (&shard.key, shard.pool());
     let mut name = queue.to_owned();

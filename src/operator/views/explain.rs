@@ -49,14 +49,19 @@ pub fn pod_group(overview: &Overview, details: &WorkloadDetails) -> Explanation 
 }
 
 /// A pod of our scheduler, with its pod group.
-pub fn pod(overview: &Overview, details: &WorkloadDetails, name: &str) -> Explanation {
+pub fn pod(overview: &Overview, details: &WorkloadDetails, pod: &core::Pod) -> Explanation {
     let workload = &details.workload;
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let waits = || {
+        let known = workload.verdict.clone().or_else(|| told(pod));
+        known.unwrap_or_else(|| state(details))
+    };
     let namespace = &*workload.namespace;
     let found = details.pods.iter().find(|pod| pod.name == name);
     let on = |pod: &crate::api::views::Pod| pod.node.clone().unwrap_or_default();
     let said = match found {
         Some(pod) => match pod.state {
-            PodState::Waiting => workload.verdict.clone().unwrap_or_else(|| state(details)),
+            PodState::Waiting => waits(),
             PodState::Gated => verdict(
                 "gated",
                 format!("Pod {name} has scheduling gates, and waits until they are removed"),
@@ -79,7 +84,7 @@ pub fn pod(overview: &Overview, details: &WorkloadDetails, name: &str) -> Explan
             PodState::Failed => verdict("ended", format!("Pod {name} has failed")),
             PodState::Unknown => verdict("unknown", format!("The node of pod {name} does not answer")),
         },
-        None => state(details),
+        None => waits(),
     };
     let mut all = vec![format!("It belongs to the pod group {}", workload.name)];
     all.extend(evidence(details));
@@ -87,13 +92,23 @@ pub fn pod(overview: &Overview, details: &WorkloadDetails, name: &str) -> Explan
     explanation(overview, subject, said, all, commands(details))
 }
 
-/// A pod that belongs to no pod group.
+/// What the condition of a pod says that is not tried.
+fn told(pod: &core::Pod) -> Option<Verdict> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let unscheduled = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+    let message = unscheduled.message.as_ref().filter(|message| !message.is_empty())?;
+    Some(verdict("not_tried", message.clone()))
+}
+
+/// A pod that belongs to no pod group, or to one that is not known.
 pub fn lone_pod(overview: &Overview, pod: &core::Pod, scheduler: &str) -> Explanation {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let spec = pod.spec.as_ref();
     let named = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default();
-    let said = if named == scheduler {
+    let said = if let Some(told) = told(pod) {
+        told
+    } else if named == scheduler {
         let sentence = format!("Pod {name} belongs to no pod group that is known, so it is not tried");
         verdict("no_pod_group", sentence)
     } else {
