@@ -119,8 +119,10 @@ pub fn sentence(id: &str) -> &'static str {
 
 /// How long the scheduler may not know a new limit of a queue or size of a node, in ms.
 const LATE: u64 = 30_000;
-/// How long a gang may be below its minimum, in ms: its grace period, and the time to evict it.
+/// How long a gang may be below its minimum while all shards have leaders, in ms: its grace period, and the time to evict it.
 const PARTIAL: u64 = 180_000;
+/// A shard whose Lease was not renewed for so long has no leader, in ms.
+const UNLED: u64 = 10_000;
 
 /// The fields of a pod that rules use.
 #[derive(Clone, Debug, Default)]
@@ -203,6 +205,8 @@ pub struct State {
     pub queues: BTreeMap<String, QueueSeen>,
     pub bind_requests: Vec<String>,
     pub config_maps: Vec<String>,
+    /// When the Lease of each shard was renewed, by its own account.
+    pub renewals: BTreeMap<String, String>,
 }
 
 impl State {
@@ -231,6 +235,10 @@ pub struct History {
     absent: BTreeMap<String, u64>,
     /// Since when gangs are bound in part.
     partial: BTreeMap<(String, String), u64>,
+    /// The last renewal of each shard's Lease, and when it was first seen.
+    renewed: BTreeMap<String, (String, u64)>,
+    /// When a shard was last without a leader.
+    unled: u64,
 }
 
 impl History {
@@ -271,6 +279,15 @@ impl History {
         }
         let absent = self.limits.keys().filter(|name| !now.queues.contains_key(*name));
         self.absent.extend(absent.map(|name| (name.clone(), now.at)));
+        for (shard, renewal) in &now.renewals {
+            let last = self.renewed.get(shard).filter(|(last, _)| last == renewal);
+            if last.is_none() {
+                self.renewed.insert(shard.clone(), (renewal.clone(), now.at));
+            }
+        }
+        if self.renewed.values().any(|(_, at)| at + UNLED < now.at) {
+            self.unled = now.at;
+        }
         let mut partial = BTreeMap::new();
         for (key, group) in &now.groups {
             let bound = self.members(now, key).count();
@@ -452,7 +469,7 @@ fn partial_gang(view: &View<'_>) -> Option<String> {
         .before
         .partial
         .iter()
-        .find(|(_, since)| view.now.at > *since + PARTIAL);
+        .find(|(_, since)| view.now.at > view.before.unled.max(**since) + PARTIAL);
     old.map(|((namespace, name), since)| format!("{namespace}/{name} is bound in part since {since} ms"))
 }
 

@@ -330,6 +330,11 @@ impl Simulation {
                 })
                 .collect(),
             config_maps: config_maps.map(|(_, name)| name).collect(),
+            renewals: all("coordination.k8s.io", "leases")
+                .iter()
+                .filter(|stored| stored["metadata"]["labels"]["unikai.dev/replica-of"].is_null())
+                .map(|stored| (named(stored), stored["spec"]["renewTime"].to_string()))
+                .collect(),
         }
     }
 
