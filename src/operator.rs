@@ -16,7 +16,7 @@ mod inspection;
 pub mod lease;
 pub mod metrics;
 pub mod page;
-mod profile;
+pub mod profile;
 mod prometheus;
 mod rounds;
 pub mod settings;

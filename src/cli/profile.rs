@@ -12,6 +12,7 @@ use flate2::read::GzDecoder;
 use super::download::{Download, Operator};
 use crate::cli::output::say;
 use crate::operator::http::PROFILE;
+use crate::operator::profile::{SECONDS, SECONDS_MAX};
 
 /// Time for what follows the recording: names of functions are looked up, and the file is sent.
 const AFTERWARDS: Duration = Duration::from_secs(60);
@@ -25,7 +26,7 @@ pub struct Args {
     out: PathBuf,
 
     /// How long to record, in seconds
-    #[arg(short, long, value_name = "NUMBER", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=60))]
+    #[arg(short, long, value_name = "NUMBER", default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     seconds: u64,
 
     #[command(flatten)]

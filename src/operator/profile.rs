@@ -23,9 +23,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-/// Seconds of a profile: without a parameter, and at most.
-const SECONDS: u64 = 30;
-const SECONDS_MAX: u64 = 60;
+/// Seconds of a profile without a parameter.
+pub const SECONDS: u64 = 30;
+/// The most seconds of a profile.
+pub const SECONDS_MAX: u64 = 60;
 /// Samples per second of CPU time. Not 100, which would coincide with timers that run every ten milliseconds.
 const FREQUENCY: i32 = 99;
 /// A folder for temporary files in a container without `/tmp`.

@@ -454,10 +454,6 @@ async fn said_elsewhere(cluster: &Cluster, situation: &Situation, message: &str)
         .items
         .iter()
         .filter(|event| event.involved_object.name.as_deref() == Some(name));
-    if situation.reason.as_deref() == Some("SchedulingGated") {
-        // The API server says it, and no event does.
-        return Ok(());
-    }
     let told: Vec<_> = about
         .map(|event| event.message.as_deref().unwrap_or_default())
         .collect();
@@ -570,11 +566,9 @@ async fn the_first_sentence_about_a_pod_that_waits_names_the_cause() {
             .filter(|situation| !refused.contains_key(&*situation.name))
         {
             let verdict = match verdict(&cluster, situation).await {
-                Ok(message) if situation.event.is_none() => {
-                    let said = said_elsewhere(&cluster, situation, &message).await;
-                    match said {
-                        // The API server's own words.
-                        Ok(()) if situation.reason.as_deref() == Some("SchedulingGated") => Ok(()),
+                // The API server itself says that pods are gated, and no event does.
+                Ok(message) if situation.event.is_none() && situation.reason.as_deref() != Some("SchedulingGated") => {
+                    match said_elsewhere(&cluster, situation, &message).await {
                         Ok(()) => said_by_the_api(&cluster, &viewer, situation, &message).await,
                         said => said,
                     }

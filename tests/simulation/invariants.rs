@@ -122,7 +122,7 @@ const LATE: u64 = 30_000;
 /// How long a gang may be below its minimum while all shards have leaders, in ms: its grace period, and the time to evict it.
 const PARTIAL: u64 = 180_000;
 /// A shard whose Lease was not renewed for so long has no leader, in ms.
-const UNLED: u64 = 10_000;
+const NOT_RENEWED: u64 = 10_000;
 
 /// The fields of a pod that rules use.
 #[derive(Clone, Debug, Default)]
@@ -238,7 +238,7 @@ pub struct History {
     /// The last renewal of each shard's Lease, and when it was first seen.
     renewed: BTreeMap<String, (String, u64)>,
     /// When a shard was last without a leader.
-    unled: u64,
+    leaderless: u64,
 }
 
 impl History {
@@ -280,13 +280,12 @@ impl History {
         let absent = self.limits.keys().filter(|name| !now.queues.contains_key(*name));
         self.absent.extend(absent.map(|name| (name.clone(), now.at)));
         for (shard, renewal) in &now.renewals {
-            let last = self.renewed.get(shard).filter(|(last, _)| last == renewal);
-            if last.is_none() {
+            if self.renewed.get(shard).is_none_or(|(last, _)| last != renewal) {
                 self.renewed.insert(shard.clone(), (renewal.clone(), now.at));
             }
         }
-        if self.renewed.values().any(|(_, at)| at + UNLED < now.at) {
-            self.unled = now.at;
+        if self.renewed.values().any(|(_, at)| at + NOT_RENEWED < now.at) {
+            self.leaderless = now.at;
         }
         let mut partial = BTreeMap::new();
         for (key, group) in &now.groups {
@@ -469,7 +468,7 @@ fn partial_gang(view: &View<'_>) -> Option<String> {
         .before
         .partial
         .iter()
-        .find(|(_, since)| view.now.at > view.before.unled.max(**since) + PARTIAL);
+        .find(|(_, since)| view.now.at > view.before.leaderless.max(**since) + PARTIAL);
     old.map(|((namespace, name), since)| format!("{namespace}/{name} is bound in part since {since} ms"))
 }
 

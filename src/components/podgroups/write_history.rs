@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::components::retry::Backoff;
+use crate::engine::overview::first_sentence;
 
 /// Delay before the same cause is written with other figures: first and longest.
 const FIGURES: Backoff = Backoff {
@@ -106,12 +107,6 @@ fn cause(text: &str) -> u64 {
         figure = digit;
     }
     hasher.finish()
-}
-
-/// Up to the first full stop before a blank, or the line's end.
-fn first_sentence(text: &str) -> &str {
-    let line = text.lines().next().unwrap_or_default();
-    line.split_once(". ").map_or(line, |(sentence, _)| sentence)
 }
 
 fn hash(text: &str) -> u64 {

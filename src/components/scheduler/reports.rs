@@ -5,7 +5,7 @@ use crate::api::Queue;
 use crate::components::bus::GroupReport;
 use crate::components::leadership::pool_name;
 use crate::components::watches::Stores;
-use crate::engine::decision::{Cause, ReasonCode, Verdict};
+use crate::engine::decision::{Cause, Verdict};
 use crate::engine::model::Model;
 use crate::engine::model::pod::Status;
 use crate::engine::model::pod_group::PodGroup;
@@ -22,10 +22,8 @@ pub fn complete(reports: &mut [GroupReport], model: &Model, stores: &Stores, sha
         if report.not_ready {
             speak_of_pods(report, pod_group, model);
         }
-        let missing = |code: &ReasonCode| *code == ReasonCode::QueueDoesNotExist;
-        if report.reasons.iter().any(|reason| missing(&reason.code))
-            && let Some(queue) = pod_group.input.as_ref().map(|input| &*input.queue)
-            && let Some(sentence) = in_another_pool(queue, stores, shard)
+        if let Some(queue) = pod_group.input.as_ref().map(|input| &*input.queue)
+            && let Some(sentence) = in_another_pool(report.verdict.cause, queue, stores, shard)
         {
             report.verdict = Verdict::new(Cause::QueueMissing, sentence);
         }
@@ -34,11 +32,13 @@ pub fn complete(reports: &mut [GroupReport], model: &Model, stores: &Stores, sha
 
 /// Completes what is shown of a pod group, as its report. Whether there was something to complete.
 pub fn complete_seen(group: &mut GroupSeen, stores: &Stores, shard: &Shard) -> bool {
-    let missing = |cause: &Cause| matches!(cause, Cause::QueueMissing | Cause::ParentQueueMissing);
-    let missing = group.verdict.as_ref().is_some_and(|(cause, _)| missing(cause));
-    let elsewhere = missing.then(|| in_another_pool(&group.queue, stores, shard)).flatten();
-    let completed = elsewhere.map(|sentence| group.verdict = Some((Cause::QueueMissing, sentence)));
-    completed.is_some()
+    if let Some((cause, _)) = &group.verdict
+        && let Some(sentence) = in_another_pool(*cause, &group.queue, stores, shard)
+    {
+        group.verdict = Some((Cause::QueueMissing, sentence));
+        return true;
+    }
+    false
 }
 
 /// Completes the details of a pod group, as its report.
@@ -50,9 +50,12 @@ pub fn complete_details(details: &mut GroupDetails, stores: &Stores, shard: &Sha
     }
 }
 
-/// The sentence about a queue that is in another node pool than the shard's, or below such a queue.
-fn in_another_pool(queue: &str, stores: &Stores, shard: &Shard) -> Option<String> {
-    elsewhere(queue, &|name| stores.queues.get("", name), shard)
+/// The sentence about a queue that the engine does not know, if it is in another node pool than the shard's, or below such a queue.
+fn in_another_pool(cause: Cause, queue: &str, stores: &Stores, shard: &Shard) -> Option<String> {
+    let unknown = matches!(cause, Cause::QueueMissing | Cause::ParentQueueMissing);
+    unknown
+        .then(|| elsewhere(queue, &|name| stores.queues.get("", name), shard))
+        .flatten()
 }
 
 /// Adds to a report on a pod group that lacks pods the pods that exist.
@@ -67,6 +70,7 @@ fn speak_of_pods(report: &mut GroupReport, pod_group: &PodGroup, model: &Model) 
         .collect();
 }
 
+/// The same for whatever finds queues by name.
 fn elsewhere(queue: &str, get: &dyn Fn(&str) -> Option<std::sync::Arc<Queue>>, shard: &Shard) -> Option<String> {
     let (key, ours) = (&shard.key, shard.pool());
     let mut name = queue.to_owned();

@@ -240,7 +240,9 @@ impl Table {
         let inner = self.lock();
         Snapshot {
             revision: self.revision.load(Ordering::SeqCst),
-            objects: in_namespace(&inner.objects, namespace),
+            objects: in_namespace(&inner.objects, namespace, None)
+                .map(|(_, object)| object.clone())
+                .collect(),
         }
     }
 
@@ -256,17 +258,9 @@ impl Table {
         let changed: BTreeMap<ObjectKey, Option<&Arc<Object>>> = since
             .map(|event| (event.object.key(), event.previous.as_ref()))
             .collect();
-        let first = (namespace.to_owned(), String::new());
-        let start = match after.filter(|after| **after >= first) {
-            Some(after) => Bound::Excluded(after),
-            None => Bound::Included(&first),
-        };
-        let range = (start, Bound::Unbounded);
-        let within = |(at, _): &ObjectKey| namespace.is_empty() || at == namespace;
-        let now = inner.objects.range::<ObjectKey, _>(range);
-        let now = now.take_while(|(key, _)| within(key));
-        let mut objects: Vec<_> = now.filter(|(key, _)| !changed.contains_key(key)).collect();
-        let then = changed.range::<ObjectKey, _>(range).filter(|(key, _)| within(key));
+        let now = in_namespace(&inner.objects, namespace, after);
+        let mut objects: Vec<_> = now.filter(|(key, _)| !changed.contains_key(*key)).collect();
+        let then = in_namespace(&changed, namespace, after);
         objects.extend(then.filter_map(|(key, object)| Some((key, (*object)?))));
         objects.sort_unstable_by_key(|(key, _)| *key);
         Some(objects.into_iter().map(|(_, object)| object.clone()).collect())
@@ -382,16 +376,19 @@ fn expect(inner: &Inner, key: &ObjectKey, revision: u64) -> Result<Arc<Object>, 
     }
 }
 
-fn in_namespace(objects: &BTreeMap<ObjectKey, Arc<Object>>, namespace: &str) -> Vec<Arc<Object>> {
-    if namespace.is_empty() {
-        return objects.values().cloned().collect();
-    }
-    let start = Bound::Included((namespace.to_owned(), String::new()));
-    objects
-        .range((start, Bound::Unbounded))
-        .take_while(|((at, _), _)| at == namespace)
-        .map(|(_, object)| object.clone())
-        .collect()
+/// What a namespace has after a key; of all namespaces if its name is empty.
+fn in_namespace<'m, V>(
+    map: &'m BTreeMap<ObjectKey, V>,
+    namespace: &'m str,
+    after: Option<&ObjectKey>,
+) -> impl Iterator<Item = (&'m ObjectKey, &'m V)> {
+    let first = (namespace.to_owned(), String::new());
+    let start = match after.filter(|after| **after >= first) {
+        Some(after) => Bound::Excluded(after),
+        None => Bound::Included(&first),
+    };
+    map.range::<ObjectKey, _>((start, Bound::Unbounded))
+        .take_while(move |((at, _), _)| namespace.is_empty() || at == namespace)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::engine::model::pod::Status;
 use crate::engine::model::resources::GPUS;
 
 /// Pods that are scanned; with more, figures are lower bounds.
-const LOOKED_AT: usize = 4096;
+const PODS_MAX: usize = 4096;
 /// Results that are kept. Each takes up to 200 KB.
 const KEPT: usize = 8;
 
@@ -59,7 +59,7 @@ impl HeldByAll {
     fn scan(model: &Model, position: usize, nodes: &[NodeId]) -> Self {
         let (mut seen, mut workloads) = (0, Vec::new());
         let pods = nodes.iter().flat_map(|node| &model.nodes()[*node].pods);
-        for &id in pods.take(LOOKED_AT) {
+        for &id in pods.take(PODS_MAX) {
             seen += 1;
             let amount = held_by(model, id, position);
             if amount > 0 {
@@ -101,7 +101,7 @@ impl HeldByAll {
         Self {
             queues,
             total: has.sum(),
-            exact: seen < LOOKED_AT,
+            exact: seen < PODS_MAX,
         }
     }
 }

@@ -5,6 +5,7 @@ mod raise;
 use k8s_openapi::api::core::v1 as core;
 
 use super::overview::Overview;
+use super::workloads::{unscheduled, verdict_of_condition};
 use crate::api::views::{
     Explanation, Held, Node, PodState, Queue, Subject, Verdict, Workload, WorkloadDetails, WorkloadState,
 };
@@ -53,7 +54,7 @@ pub fn pod(overview: &Overview, details: &WorkloadDetails, pod: &core::Pod) -> E
     let workload = &details.workload;
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let waits = || {
-        let known = workload.verdict.clone().or_else(|| told(pod));
+        let known = workload.verdict.clone().or_else(|| verdict_of_pod(pod));
         known.unwrap_or_else(|| state(details))
     };
     let namespace = &*workload.namespace;
@@ -92,12 +93,12 @@ pub fn pod(overview: &Overview, details: &WorkloadDetails, pod: &core::Pod) -> E
     explanation(overview, subject, said, all, commands(details))
 }
 
-/// What the condition of a pod says that is not tried.
-fn told(pod: &core::Pod) -> Option<Verdict> {
-    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
-    let unscheduled = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
-    let message = unscheduled.message.as_ref().filter(|message| !message.is_empty())?;
-    Some(verdict("not_tried", message.clone()))
+/// What the condition of a pod without a node says, if anything.
+fn verdict_of_pod(pod: &core::Pod) -> Option<Verdict> {
+    let conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let condition = unscheduled(conditions)?;
+    let said = verdict_of_condition(condition.reason.as_deref(), condition.message.as_deref());
+    Some(said).filter(|said| !said.sentence.is_empty())
 }
 
 /// A pod that belongs to no pod group, or to one that is not known.
@@ -106,8 +107,8 @@ pub fn lone_pod(overview: &Overview, pod: &core::Pod, scheduler: &str) -> Explan
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let spec = pod.spec.as_ref();
     let named = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default();
-    let said = if let Some(told) = told(pod) {
-        told
+    let said = if let Some(said) = verdict_of_pod(pod) {
+        said
     } else if named == scheduler {
         let sentence = format!("Pod {name} belongs to no pod group that is known, so it is not tried");
         verdict("no_pod_group", sentence)

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::PodCondition;
 
 use super::overview::{Overview, Shard};
 use super::queues;
+use crate::api::names::{condition, reason};
 use crate::api::views::{
     Amounts, Held, Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList,
     WorkloadOrder, WorkloadState,
@@ -181,11 +182,24 @@ fn verdict(overview: &Overview, group: &GroupSeen) -> Option<Verdict> {
         .pod_groups
         .get(group.key.namespace(), group.key.name())?;
     let condition = object.status.as_ref()?.scheduling_conditions.last()?;
-    let cause = condition.reason.as_deref().filter(|reason| !reason.is_empty());
-    Some(Verdict {
-        cause: cause.unwrap_or("Unschedulable").to_owned(),
-        sentence: first_sentence(condition.message.as_deref().unwrap_or_default()).to_owned(),
-    })
+    Some(verdict_of_condition(
+        condition.reason.as_deref(),
+        condition.message.as_deref(),
+    ))
+}
+
+/// The verdict that a condition states.
+pub fn verdict_of_condition(cause: Option<&str>, message: Option<&str>) -> Verdict {
+    let cause = cause.filter(|cause| !cause.is_empty());
+    Verdict {
+        cause: cause.unwrap_or(reason::UNSCHEDULABLE).to_owned(),
+        sentence: first_sentence(message.unwrap_or_default()).to_owned(),
+    }
+}
+
+/// The condition of a pod that it has no node.
+pub fn unscheduled<'c>(mut conditions: impl Iterator<Item = &'c PodCondition>) -> Option<&'c PodCondition> {
+    conditions.find(|one| one.type_ == condition::POD_SCHEDULED && one.status == "False")
 }
 
 fn state(pods: &PodsSeen) -> WorkloadState {
@@ -285,9 +299,6 @@ fn show_pod(seen: &PodSeen, conditions: &[PodCondition]) -> Pod {
         Status::Failed => PodState::Failed,
         Status::Unknown => PodState::Unknown,
     };
-    let scheduled = conditions
-        .iter()
-        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
     Pod {
         name: seen.pod.name.to_string(),
         state,
@@ -295,7 +306,7 @@ fn show_pod(seen: &PodSeen, conditions: &[PodCondition]) -> Pod {
         node: seen.node.as_deref().map(str::to_owned),
         requested: Amounts::of(seen.requested),
         gpu_groups: seen.gpu_groups.iter().map(ToString::to_string).collect(),
-        message: scheduled.and_then(|condition| condition.message.clone()),
+        message: unscheduled(conditions.iter()).and_then(|condition| condition.message.clone()),
     }
 }
 
