@@ -1,10 +1,10 @@
 //! One cycle on a full cluster with a pending pod group that needs victims.
 
 use unikai::engine::Engine;
-use unikai::engine::input::{Event, GPU, PodStatus};
+use unikai::engine::input::{Event, GPU};
 use unikai::engine::policy::Policy;
 
-use super::objects::{GPUS_PER_NODE, NOW, name, node, queue, workload};
+use super::objects::{GPUS_PER_NODE, NOW, name, node, queue, run, workload};
 use super::{counts, ms, timed};
 
 /// Pod groups that wait beside a full cluster.
@@ -87,13 +87,9 @@ pub fn measure(shape: &str, nodes: usize, eviction: &Eviction) {
         events.push(Event::Queue(Box::new(queue)));
     }
     for at in 0..GPUS_PER_NODE * nodes {
-        let mut job = workload("runs", 1, 1, at);
-        if let Some(Event::Pod(pod)) = job.last_mut() {
-            pod.status = PodStatus::Running;
-            pod.node = Some(name(&format!("node-{:05}", at % nodes)));
-        }
-        events.extend(job);
+        events.extend(workload("runs", 1, 1, at));
     }
+    run(&mut events, |pod| pod % nodes);
     let waiting = (eviction.waiting)(nodes);
     for at in 0..waiting.jobs {
         let mut job = workload("waits", waiting.pods, 1, at * waiting.pods);

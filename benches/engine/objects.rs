@@ -23,6 +23,18 @@ pub fn cluster(nodes: usize, gang: usize, queues: usize) -> Vec<Event> {
     events
 }
 
+/// Lets the pods run, each on the node with the index that `node` gives for the pod's.
+pub fn run(events: &mut [Event], node: impl Fn(usize) -> usize) {
+    let pods = events.iter_mut().filter_map(|event| match event {
+        Event::Pod(pod) => Some(pod),
+        _ => None,
+    });
+    for (at, pod) in pods.enumerate() {
+        pod.node = Some(name(&format!("node-{:05}", node(at))));
+        pod.status = PodStatus::Running;
+    }
+}
+
 pub fn name(text: &str) -> Name {
     Name::from(text)
 }

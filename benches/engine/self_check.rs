@@ -1,11 +1,11 @@
 //! What a self-check costs the scheduler's thread, and the comparison elsewhere, where ten pods run on each node.
 
 use unikai::engine::Engine;
-use unikai::engine::input::{Event, GpuRequest, PodStatus};
+use unikai::engine::input::{Event, GpuRequest};
 use unikai::engine::model::check::Part;
 use unikai::engine::policy::Policy;
 
-use crate::objects::{GPUS_PER_NODE, NOW, cluster, name, workload};
+use crate::objects::{GPUS_PER_NODE, NOW, cluster, run, workload};
 use crate::{ms, timed};
 
 /// Pods on each node beside those with a GPU each.
@@ -25,19 +25,13 @@ pub fn measure(shape: &str, nodes: usize) {
             }
             events.extend(more);
         }
-        let pods = events.iter_mut().filter_map(|event| match event {
-            Event::Pod(pod) => Some(pod),
-            _ => None,
-        });
-        for (at, pod) in pods.enumerate() {
-            let node = if at < nodes * GPUS_PER_NODE {
-                at / GPUS_PER_NODE
+        run(&mut events, |pod| {
+            if pod < nodes * GPUS_PER_NODE {
+                pod / GPUS_PER_NODE
             } else {
-                at % nodes
-            };
-            pod.node = Some(name(&format!("node-{node:05}")));
-            pod.status = PodStatus::Running;
-        }
+                pod % nodes
+            }
+        });
         let (build, ()) = timed(|| events.into_iter().for_each(|event| engine.apply(event, NOW)));
         engine.cycle(NOW);
         (build, engine)

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use unikai::engine::Engine;
-use unikai::engine::input::{Event, PodStatus, Time};
+use unikai::engine::input::Time;
 use unikai::engine::policy::Policy;
 
-use crate::objects::{GPUS_PER_NODE, NOW, cluster, name, workload};
+use crate::objects::{GPUS_PER_NODE, NOW, cluster, run, workload};
 use crate::{ms, timed};
 
 /// Pod groups that wait.
@@ -22,14 +22,7 @@ const BETWEEN: i64 = 250;
 pub fn measure(shape: &str, nodes: usize) {
     let mut engine = Engine::new(Policy::default());
     let mut events = cluster(nodes, 1, QUEUES);
-    let pods = events.iter_mut().filter_map(|event| match event {
-        Event::Pod(pod) => Some(pod),
-        _ => None,
-    });
-    for (at, pod) in pods.enumerate() {
-        pod.node = Some(name(&format!("node-{:05}", at / GPUS_PER_NODE)));
-        pod.status = PodStatus::Running;
-    }
+    run(&mut events, |pod| pod / GPUS_PER_NODE);
     let mut first = nodes * GPUS_PER_NODE;
     for at in 0..WAITING {
         let size = SIZES[at % SIZES.len()];
