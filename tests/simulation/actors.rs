@@ -7,16 +7,14 @@ use kube::{Api, Client};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::cell::Cell;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use unikai::devcluster::apiserver::Identity;
-use unikai::devcluster::apiserver::in_process::InProcess;
+use tokio::time::sleep;
 
 use crate::invariants::PodSeen;
-use crate::network::{Link, LinksOfRun};
 use crate::plan::{ForgedField, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of};
 use crate::run::{self, Simulation};
-use crate::story::Story;
 
 /// Who acts.
 pub struct Actors {
@@ -26,15 +24,10 @@ pub struct Actors {
 }
 
 impl Actors {
-    pub fn new(server: &InProcess, story: &Story) -> Self {
-        let links = LinksOfRun::new(server, story, None);
-        let client = |name: &str, identity: &Identity| {
-            let link = Link::new(name, 0, server.service(identity), &links);
-            Client::new(link.unwatched(), "default")
-        };
+    pub fn new(admin: Client, tenant: Client) -> Self {
         Self {
-            admin: client("admin", &Identity::admin()),
-            tenant: client("tenant", &Identity::user("tenant", &[])),
+            admin,
+            tenant,
             made: Cell::new(0),
         }
     }
@@ -49,7 +42,7 @@ impl Actors {
             for document in serde_yaml_ng::Deserializer::from_str(&yaml) {
                 let object = Value::deserialize(document).expect("YAML");
                 if !object.is_null() {
-                    create(&self.admin, object)
+                    self.create_once_served(object)
                         .await
                         .unwrap_or_else(|error| panic!("{name}: {error}"));
                 }
@@ -57,16 +50,29 @@ impl Actors {
         }
         for team in TEAMS {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}});
-            create(&self.admin, namespace).await.expect("a namespace");
+            self.create_once_served(namespace).await.expect("a namespace");
         }
         for (name, parent) in run::queues() {
-            create(&self.admin, queue(name, parent, -1, 0)).await.expect("a queue");
+            let queue = queue(name, parent, -1, 0);
+            self.create_once_served(queue).await.expect("a queue");
         }
         for (name, pool) in [("default", ""), (POOL, POOL)] {
             let shard = json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": name},
                 "spec": {"partitionLabelValue": pool}});
-            create(&self.admin, shard).await.expect("a shard");
+            self.create_once_served(shard).await.expect("a shard");
         }
+    }
+
+    /// Creates an object; a kind is served some time after its definition is created.
+    async fn create_once_served(&self, object: Value) -> kube::Result<()> {
+        for _ in 0..100 {
+            match create(&self.admin, object.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status)) if status.code == 404 => sleep(Duration::from_millis(100)).await,
+                Err(error) => return Err(error),
+            }
+        }
+        create(&self.admin, object).await.map(drop)
     }
 
     fn name(&self, kind: &str) -> String {
@@ -184,12 +190,7 @@ impl Actors {
                 gpus,
             } => {
                 let name = self.name("gang");
-                let mut group = json!({
-                    "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
-                    "metadata": {"name": name, "namespace": TEAMS[*team]},
-                    "spec": {"queue": QUEUES[*queue], "minMember": min},
-                });
-                put_in_pool(&mut group, QUEUES[*queue]);
+                let group = group(&name, TEAMS[*team], QUEUES[*queue], *min);
                 if create(&self.tenant, group).await.is_err() {
                     return;
                 }
@@ -336,7 +337,8 @@ impl Actors {
             .await;
     }
 
-    async fn limit(&self, name: &str, limit: i64, quota: i64) {
+    /// Sets a queue's limit and quota of GPUs; -1 is none.
+    pub async fn limit(&self, name: &str, limit: i64, quota: i64) {
         let patch = json!({"spec": {"resources": {"gpu": {"limit": limit, "quota": quota}}}});
         let kind = kind_of(&queue(name, None, -1, 0));
         let api: Api<DynamicObject> = Api::all_with(self.admin.clone(), &kind);
@@ -386,14 +388,14 @@ fn pick<T>(of: &[T], which: usize) -> Option<&T> {
     of.get(which.checked_rem(of.len())?)
 }
 
-fn kind_of(object: &Value) -> kube::api::ApiResource {
+pub fn kind_of(object: &Value) -> kube::api::ApiResource {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let version = text(&object["apiVersion"]);
     let (group, version) = version.split_once('/').unwrap_or(("", &version));
     kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &text(&object["kind"])))
 }
 
-fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
+pub fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
     let kind = kind_of(object);
     match object["metadata"]["namespace"].as_str() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
@@ -401,7 +403,7 @@ fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
     }
 }
 
-async fn create(client: &Client, object: Value) -> kube::Result<DynamicObject> {
+pub async fn create(client: &Client, object: Value) -> kube::Result<DynamicObject> {
     let api = api(client, &object);
     let object: DynamicObject = serde_json::from_value(object).expect("an object");
     api.create(&PostParams::default(), &object).await
@@ -416,7 +418,7 @@ async fn delete(client: &Client, object: &Value) {
     let _ = api(client, object).delete(name, &how).await;
 }
 
-fn queue(name: &str, parent: Option<&str>, limit: i64, quota: i64) -> Value {
+pub fn queue(name: &str, parent: Option<&str>, limit: i64, quota: i64) -> Value {
     let open = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
     let gpu = json!({"quota": quota, "limit": limit, "overQuotaWeight": 1});
     let mut queue = json!({
@@ -437,7 +439,7 @@ fn put_in_pool(object: &mut Value, queue: &str) {
     }
 }
 
-fn pod(name: &str, namespace: &str, queue: &str, gpus: u32, cpu: u32) -> Value {
+pub fn pod(name: &str, namespace: &str, queue: &str, gpus: u32, cpu: u32) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, "labels": {"kai.scheduler/queue": queue}},
@@ -454,13 +456,23 @@ fn pod(name: &str, namespace: &str, queue: &str, gpus: u32, cpu: u32) -> Value {
     pod
 }
 
-fn member(name: &str, namespace: &str, queue: &str, group: &str, gpus: u32) -> Value {
+pub fn group(name: &str, namespace: &str, queue: &str, min: u32) -> Value {
+    let mut group = json!({
+        "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"queue": queue, "minMember": min},
+    });
+    put_in_pool(&mut group, queue);
+    group
+}
+
+pub fn member(name: &str, namespace: &str, queue: &str, group: &str, gpus: u32) -> Value {
     let mut pod = pod(name, namespace, queue, gpus, 100);
     pod["metadata"]["annotations"] = json!({"pod-group-name": group});
     pod
 }
 
-fn job(name: &str, namespace: &str, queue: &str, size: u32, gpus: u32) -> Value {
+pub fn job(name: &str, namespace: &str, queue: &str, size: u32, gpus: u32) -> Value {
     let mut template = pod(name, namespace, queue, gpus, 100);
     template["spec"]["restartPolicy"] = json!("Never");
     json!({

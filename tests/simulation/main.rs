@@ -8,6 +8,7 @@ mod network;
 mod plan;
 mod run;
 mod shrink;
+mod soak;
 mod story;
 
 use std::process::ExitCode;
@@ -59,6 +60,9 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("soak") {
+        return soak::main();
+    }
     let args = Args::parse();
     let first = match args.from.as_str() {
         "" => 1,

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
-use unikai::devcluster::apiserver::in_process::{InProcess, Service};
+use unikai::devcluster::apiserver::in_process::Service;
 
 use crate::plan::pool_of;
 use crate::story::Story;
@@ -83,28 +83,57 @@ pub struct Link {
     run: LinksOfRun,
 }
 
+/// The node of the pod with this namespace and name, if it is bound.
+pub type NodeOfPod = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+
 /// What the links of a run share.
 #[derive(Clone)]
 pub struct LinksOfRun {
-    server: InProcess,
     story: Story,
     canary: Option<Canary>,
-    /// When the last write of a Lease arrived, by its name, on a clock that does not jump.
-    renewed: Arc<Mutex<BTreeMap<String, Instant>>>,
+    node_of_pod: NodeOfPod,
+    /// The Leases by name, as the API server answered the last write of each.
+    leases: Arc<Mutex<BTreeMap<String, LeaseWritten>>>,
+}
+
+/// What the API server answered to a write of a Lease.
+struct LeaseWritten {
+    holder: String,
+    lasts: Duration,
+    /// When it arrived, on a clock that does not jump.
+    at: Instant,
+    revision: u64,
 }
 
 impl LinksOfRun {
-    pub fn new(server: &InProcess, story: &Story, canary: Option<Canary>) -> Self {
+    pub fn new(story: &Story, canary: Option<Canary>, node_of_pod: NodeOfPod) -> Self {
         Self {
-            server: server.clone(),
             story: story.clone(),
             canary,
-            renewed: Arc::default(),
+            node_of_pod,
+            leases: Arc::default(),
         }
     }
 
-    fn renewed(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
-        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn leases(&self) -> MutexGuard<'_, BTreeMap<String, LeaseWritten>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the answer to a write of a Lease. Answers may come in another order than the writes.
+    fn lease_is_written(&self, answer: &[u8]) {
+        let lease: serde_json::Value = serde_json::from_slice(answer).unwrap_or_default();
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let written = LeaseWritten {
+            holder: text(&lease["spec"]["holderIdentity"]),
+            lasts: Duration::from_secs(lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0)),
+            at: Instant::now(),
+            revision: text(&lease["metadata"]["resourceVersion"]).parse().unwrap_or(0),
+        };
+        let mut leases = self.leases();
+        let last = leases.get(&text(&lease["metadata"]["name"]));
+        if last.is_none_or(|last| last.revision < written.revision) {
+            leases.insert(text(&lease["metadata"]["name"]), written);
+        }
     }
 }
 
@@ -318,11 +347,12 @@ impl Link {
     /// The request arrives at the server.
     async fn arrive(&self, call: &Call, note: &str) -> Result<Response<Body>, BoxError> {
         self.look_at(call);
-        let answer = self.service.clone().oneshot(self.wrong(call).request()).await;
-        if let Some(lease) = call.written_lease()
-            && answer.as_ref().is_ok_and(|answer| answer.status().is_success())
-        {
-            self.run.renewed().insert(lease, Instant::now());
+        let mut answer = self.service.clone().oneshot(self.wrong(call).request()).await;
+        if call.writes_lease() && answer.as_ref().is_ok_and(|answer| answer.status().is_success()) {
+            let (parts, body) = answer?.into_parts();
+            let body = axum::body::to_bytes(body, usize::MAX).await?;
+            self.run.lease_is_written(&body);
+            answer = Ok(Response::from_parts(parts, Body::from(body)));
         }
         match &answer {
             Ok(answer) => self.run.story.request(
@@ -362,25 +392,17 @@ impl Link {
         if matches!(resource_of(&call.path), "leases" | "secrets") {
             return;
         }
-        let leases = self.run.server.objects("coordination.k8s.io", "leases");
+        let leases = self.run.leases();
         let holds = |name: &str| {
-            let lease = leases.iter().find(|lease| lease["metadata"]["name"] == name);
-            lease.is_some_and(|lease| {
-                let lasts = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0);
-                let renewed = self.run.renewed().get(name).copied();
-                lease["spec"]["holderIdentity"] == self.name.as_str()
-                    && renewed.is_some_and(|renewed| renewed.elapsed() < Duration::from_secs(lasts))
-            })
+            let lease = leases.get(name);
+            lease.is_some_and(|lease| lease.holder == self.name && lease.at.elapsed() < lease.lasts)
         };
         let allowed = match self.lease_of_pod(call) {
             Some(lease) => holds(lease),
             None => LEASES.iter().any(|name| holds(name)),
         };
         if !allowed {
-            let holders = leases.iter().map(|lease| {
-                let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-                format!("{} {holder}", lease["metadata"]["name"])
-            });
+            let holders = leases.iter().map(|(name, lease)| format!("{name} {}", lease.holder));
             let holders: Vec<_> = holders.collect();
             self.run.story.violation(
                 "L-1",
@@ -400,13 +422,7 @@ impl Link {
                 let binding: serde_json::Value = serde_json::from_slice(&call.body).ok()?;
                 binding["target"]["name"].as_str()?.to_owned()
             }
-            "eviction" => {
-                let pods = self.run.server.objects("", "pods");
-                let pod = pods
-                    .iter()
-                    .find(|pod| pod["metadata"]["namespace"] == *namespace && pod["metadata"]["name"] == *name)?;
-                pod["spec"]["nodeName"].as_str()?.to_owned()
-            }
+            "eviction" => (self.run.node_of_pod)(namespace, name)?,
             _ => return None,
         };
         Some(LEASES[usize::from(pool_of(&node).is_some())])
@@ -481,17 +497,9 @@ impl Call {
         request
     }
 
-    /// The name of the Lease that it creates or renews.
-    fn written_lease(&self) -> Option<String> {
-        let (_, name) = self.path.split_once("/leases")?;
-        match self.method {
-            Method::GET => None,
-            Method::POST => {
-                let lease: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
-                Some(lease["metadata"]["name"].as_str()?.to_owned())
-            }
-            _ => Some(name.strip_prefix('/')?.to_owned()),
-        }
+    /// Whether it creates or changes a Lease.
+    fn writes_lease(&self) -> bool {
+        resource_of(&self.path) == "leases" && matches!(self.method, Method::POST | Method::PUT | Method::PATCH)
     }
 
     /// Its line in the story.

@@ -264,7 +264,8 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
     }
 }
 
-fn some_kind(random: &mut fastrand::Rng) -> Option<&'static str> {
+/// The resource that a fault is about, or all.
+pub fn some_kind(random: &mut fastrand::Rng) -> Option<&'static str> {
     *random
         .choice(&[
             None,

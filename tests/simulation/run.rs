@@ -9,7 +9,7 @@ use axum::body::Body;
 use jiff::Timestamp;
 use tokio::time::sleep;
 use tower::ServiceExt;
-use unikai::devcluster::apiserver::in_process::InProcess;
+use unikai::devcluster::apiserver::in_process::{InProcess, Stored};
 use unikai::devcluster::apiserver::{Clock, Identity, Options};
 use unikai::devcluster::world::{NodeSpec, Timings, World, WorldHandle, WorldOptions};
 use unikai::operator::settings::{EmbeddedArgs, Settings};
@@ -17,7 +17,7 @@ use unikai::operator::{Operator, Running};
 
 use crate::actors::Actors;
 use crate::invariants::{self, History, Rule, State, View};
-use crate::network::{Canary, Link, LinksOfRun};
+use crate::network::{Canary, Link, LinksOfRun, NodeOfPod};
 use crate::plan::{self, NODES, PARENTS, QUEUES, REPLICAS, Step, TEAMS, Timed};
 use crate::story::{Story, Violation};
 
@@ -131,7 +131,15 @@ impl Simulation {
         let server = InProcess::start(options).await.expect("an API server");
         let endpoints = Endpoints::default();
         server.answer_webhooks_by(answerer(&endpoints));
-        let actors = Actors::new(&server, story);
+        let links = LinksOfRun::new(story, canary, node_of_pod(&server));
+        let client = |name: &str, identity: &Identity| {
+            let link = Link::new(name, seed, server.service(identity), &links);
+            kube::Client::new(link.unwatched(), "default")
+        };
+        let actors = Actors::new(
+            client("admin", &Identity::admin()),
+            client("tenant", &Identity::user("tenant", &[])),
+        );
         actors.install().await;
         let nodes = NODES.iter().map(|(name, gpus)| node(name, *gpus)).collect();
         let options = WorldOptions {
@@ -143,10 +151,9 @@ impl Simulation {
             },
             ..WorldOptions::default()
         };
-        let links = LinksOfRun::new(&server, story, canary);
-        let link = Link::new("world", seed, server.service(&Identity::admin()), &links);
-        let client = kube::Client::new(link.unwatched(), "default");
-        let world = World::start(client, options).await.expect("a world");
+        let world = World::start(client("world", &Identity::admin()), options)
+            .await
+            .expect("a world");
         let mut simulation = Self {
             server,
             world,
@@ -341,6 +348,15 @@ impl Simulation {
     pub fn actors(&self) -> &Actors {
         &self.actors
     }
+}
+
+fn node_of_pod(server: &InProcess) -> NodeOfPod {
+    let server = server.clone();
+    Arc::new(move |namespace, name| {
+        let pods = server.objects("", "pods");
+        let is = |pod: &&Stored| pod["metadata"]["namespace"] == *namespace && pod["metadata"]["name"] == *name;
+        Some(pods.iter().find(is)?["spec"]["nodeName"].as_str()?.to_owned())
+    })
 }
 
 /// A node of the world.
