@@ -351,6 +351,16 @@ async fn the_daemon_set_is_created_and_deleted_with_its_settings() {
     let expected = [
         "create", "update", "update", "create", "delete", "create", "delete", "create",
     ];
+    // A write is recorded after its object can be read.
+    eventually("each write is recorded", async || {
+        let all = writes(&lab, &operator);
+        if all.len() < expected.len() {
+            Err(format!("{all:?}"))
+        } else {
+            Ok(())
+        }
+    })
+    .await;
     let all = writes(&lab, &operator);
     let verbs: Vec<_> = all.iter().filter_map(|write| write.split(' ').next()).collect();
     assert_eq!(verbs, expected, "{all:?}");
