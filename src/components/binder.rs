@@ -91,7 +91,7 @@ pub async fn run(
     let mut binder = Binder::new(context.clone(), stores, bus, group_requests);
     let slow_jobs = Arc::clone(&binder.slow_jobs);
     loop {
-        binder.run_due();
+        binder.run_due(inbox.is_empty());
         binder.start();
         let wake = binder.wake();
         context.background.bindings(binder.has_outstanding());
@@ -430,11 +430,13 @@ impl Binder {
         timers.into_iter().flatten().min()
     }
 
-    /// Runs timers that are due.
-    fn run_due(&mut self) {
+    /// Runs timers that are due. While changes wait to be taken, what lasts may be over already, so that the audit reports nothing.
+    fn run_due(&mut self, caught_up: bool) {
         let now = Instant::now();
         self.pause = self.pause.filter(|pause| *pause > now);
-        self.audit.report(now);
+        if caught_up {
+            self.audit.report(now);
+        }
         let active = self.acts_in();
         if active != self.active {
             self.active = active;

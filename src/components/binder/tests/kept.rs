@@ -66,10 +66,10 @@ async fn a_bind_request_that_is_gone_is_not_reviewed_when_its_pod_changes() {
     let change = |of: fn(Object) -> Change| of(Object::BindRequest(Arc::clone(&request)));
     let pod = Change::Applied(Object::Pod(Arc::new(pod())));
     binder.changed(change(Change::Applied));
-    binder.run_due();
+    binder.run_due(true);
     binder.changed(pod.clone());
     assert!(binder.reviews.next().is_some());
-    binder.run_due();
+    binder.run_due(true);
     binder.changed(change(Change::Deleted));
     binder.changed(pod);
     assert!(binder.reviews.next().is_none());
