@@ -139,6 +139,8 @@ pub struct OrderedBind {
     pub annotations: BTreeMap<String, String>,
     /// The grouper found another pod group for the pod than the one that it was decided in.
     pub regrouped: bool,
+    /// The pod group that the pod's annotation named at the time of the decision.
+    pub named: Option<GroupKey>,
     /// The steps that precede the Binding.
     pub steps: Vec<Step>,
     /// What is allocated to the pod's claims, in the form of the API.

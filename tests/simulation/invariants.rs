@@ -184,6 +184,7 @@ pub struct NodeSeen {
 pub struct GroupSeen {
     pub queue: String,
     pub min: usize,
+    pub non_preemptible: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -495,7 +496,7 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
         .filter(|pod| pod.ours && pod.node.is_empty() && !pod.deleting && !pod.finished)
         .find_map(|pod| {
             let group = now.groups.get(&(pod.namespace.clone(), pod.group.clone()))?;
-            if group.min > 1 || pod.non_preemptible || pod.devices > 1 {
+            if group.min > 1 || pod.non_preemptible || group.non_preemptible || pod.devices > 1 {
                 return None;
             }
             if pod.in_no_sub_group || pod.without_config_map {
@@ -664,10 +665,7 @@ pub fn pod(stored: &Value) -> PodSeen {
         without_config_map: portion > 0 && annotation("runai/shared-gpu-configmap").is_none(),
         pool: meta["labels"][POOL_LABEL].as_str().map(str::to_owned),
         in_no_sub_group: !meta["labels"]["kai.scheduler/subgroup-name"].is_null(),
-        non_preemptible: matches!(
-            meta["labels"]["priorityClassName"].as_str(),
-            Some("build" | "inference")
-        ),
+        non_preemptible: is_non_preemptible(&meta["labels"]["priorityClassName"]),
     }
 }
 
@@ -716,7 +714,13 @@ pub fn group(stored: &Value) -> GroupSeen {
     GroupSeen {
         queue: stored["spec"]["queue"].as_str().unwrap_or_default().to_owned(),
         min: stored["spec"]["minMember"].as_u64().unwrap_or(1) as usize,
+        non_preemptible: is_non_preemptible(&stored["spec"]["priorityClassName"]),
     }
+}
+
+/// Whether workloads of a priority class are.
+fn is_non_preemptible(class: &Value) -> bool {
+    matches!(class.as_str(), Some("build" | "inference"))
 }
 
 fn milli(value: &Value) -> i64 {

@@ -170,6 +170,7 @@ pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<V
         },
         annotations,
         regrouped: false,
+        named: pods::annotated_group(pod),
         steps: share.into_iter().chain(bound_late).collect(),
         given: GivenAllocations::default(),
         share: asked.unwrap_or_else(|| Share::of_pod(pod)),

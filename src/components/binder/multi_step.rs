@@ -193,6 +193,8 @@ impl MultiStepBind {
                 self.steps.step("wait for pod group", self.pod_group()).await?;
             }
             Stage::Binding => {
+                report.cause = "pod_group";
+                self.names_the_same_group()?;
                 let attempt = Attempt {
                     context: self.caller.context.clone(),
                     stores: Arc::clone(&self.stores),
@@ -232,6 +234,17 @@ impl MultiStepBind {
             return Ok(());
         };
         Err(Stop::Failed(why.to_owned()))
+    }
+
+    /// Fails the bind if the pod names another pod group by now: the scheduler charges that one since, and may have given away what this bind takes.
+    fn names_the_same_group(&self) -> Result<(), Stop> {
+        let named = pods::annotated_group(&*self.pod()?);
+        if named == self.bind.named || named.as_ref() == Some(&self.bind.placement.group) {
+            return Ok(());
+        }
+        Err(Stop::Failed(
+            "the pod names another pod group since it was given a place".to_owned(),
+        ))
     }
 
     /// Writes the bind request. When resuming, it must still exist; one left from a bind that is over

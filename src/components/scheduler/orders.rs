@@ -69,8 +69,10 @@ fn bind(placement: Bind, mirror: &Mirror, shard: &Shard, pool: &Arc<str>) -> Ord
     let pod = mirror.pod(&placement.pod);
     let lacks = |pod: &&packed::Pod| !shard.takes(&pod.labels);
     let labels = pod.filter(lacks).map(|_| (shard.key.clone(), shard.value.clone()));
+    let named = pod.and_then(|pod| pod.group.clone());
     let pod = pod.filter(|_| shares);
     OrderedBind {
+        named,
         pool: Arc::clone(pool),
         labels: labels.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
         given: mirror.given(&placement),

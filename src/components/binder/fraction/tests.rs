@@ -36,6 +36,7 @@ fn bind(pod: &Pod, portion: i64) -> OrderedBind {
         },
         annotations: BTreeMap::new(),
         regrouped: false,
+        named: None,
         steps: Vec::new(),
         given: Default::default(),
         share: Default::default(),

@@ -34,6 +34,7 @@ pub fn decided() -> OrderedBind {
         },
         annotations: [("received-resource-type".to_owned(), "Fraction".to_owned())].into(),
         regrouped: false,
+        named: None,
         steps: vec![Step::GpuShare],
         given: Default::default(),
         share: Share::of([("gpu-fraction", "0.5"), ("gpu-fraction-num-devices", "2")].into_iter()),

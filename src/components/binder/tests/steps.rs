@@ -242,6 +242,19 @@ async fn a_pod_that_asks_for_something_else_by_now_is_not_bound() {
     case.is_undone().await;
 }
 
+/// The scheduler charges the other pod group as soon as the pod names it.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_names_another_pod_group_by_now_is_not_bound() {
+    let case = Case::new().await;
+    let mut pod = json!(case.lab.seen("a").await);
+    pod["metadata"]["annotations"]["pod-group-name"] = json!("of-another-queue");
+    case.lab.stores.pods.insert(read::<Pod>(pod));
+    let (why, report) = case.fails().await;
+    assert_eq!(why, "the pod names another pod group since it was given a place");
+    assert_eq!(report.cause, "pod_group");
+    case.is_undone().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_gone_has_ended_or_was_made_anew_needs_no_bind() {
     let change: [fn(&mut Value); 2] = [
