@@ -42,6 +42,10 @@ const EACH: &[&str] = &[
     "unique_by",
     "with_entries",
 ];
+/// Limit on the bytes of a query.
+const BYTES_MAX: usize = 1_024;
+/// Limit on the punctuation characters of a query: each may add a level to its tree, whose evaluation recurses.
+const PUNCTUATION_MAX: usize = 100;
 /// Limit on results of a query.
 const RESULTS_MAX: usize = 1000;
 /// Limit on the estimated steps of a query.
@@ -88,6 +92,14 @@ impl Query {
     /// # Errors
     /// If it does not parse, is not read-only, or is not bounded.
     pub fn new(code: &str) -> Result<Self, String> {
+        let punctuation = code.chars().filter(char::is_ascii_punctuation);
+        let punctuation = punctuation.filter(|sign| !matches!(sign, '.' | '"' | '_')).count();
+        if code.len() > BYTES_MAX || punctuation > PUNCTUATION_MAX {
+            let start: String = code.chars().take(64).collect();
+            return Err(format!(
+                "{start:?}… is too long: a query has at most {BYTES_MAX} bytes and {PUNCTUATION_MAX} punctuation characters"
+            ));
+        }
         let term = load::parse(code, |parser| parser.term()).ok_or_else(|| format!("{code:?} is no jq"))?;
         check(&term).map_err(|reason| format!("{code:?}: {reason}"))?;
         let defs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());

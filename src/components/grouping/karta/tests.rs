@@ -69,6 +69,9 @@ fn the_work_of_a_query_is_bounded_for_every_object() {
         r#"gsub("a"; "\(.b)")"#,
         "join(.a)",
         "indices(.a)",
+        &format!(".a{}", " | min".repeat(300)),
+        &format!(".a{}", " or .a".repeat(300)),
+        &format!("{}.a{}", "(".repeat(300), ")".repeat(300)),
     ] {
         assert!(Query::new(harmful).is_err(), "{harmful}");
     }
