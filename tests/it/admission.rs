@@ -94,10 +94,13 @@ async fn every_pod_shows_the_queue_that_it_runs_in() {
 async fn a_queue_that_cannot_run_a_pod_is_refused_with_advice() {
     let (cluster, _operator) = quick_start(Settings::embedded()).await;
     let named = |queue: &str| json!({"labels": {QUEUE: queue}});
-    assert_eq!(
-        refusal(cluster.pod("team", "a", named("tset")).await),
-        "admission webhook \"admission.kai-scheduler.svc\" denied the request: queue \"tset\" does not exist. Set the label kai.scheduler/queue to one of: default-queue, test; or create the queue"
-    );
+    // The webhooks answer by what their watch of the queues has shown.
+    eventually("both queues are known, and named", async || {
+        let expected = "admission webhook \"admission.kai-scheduler.svc\" denied the request: queue \"tset\" does not exist. Set the label kai.scheduler/queue to one of: default-queue, test; or create the queue";
+        let refused = refusal(cluster.pod("team", "a", named("tset")).await);
+        if refused == expected { Ok(()) } else { Err(refused) }
+    })
+    .await;
     assert_eq!(
         refusal(cluster.pod("team", "b", named("default")).await),
         "admission webhook \"admission.kai-scheduler.svc\" denied the request: queue \"default\" is the parent of other queues; workloads run in queues without children. Set the label kai.scheduler/queue to test, or create the queue"
