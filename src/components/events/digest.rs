@@ -1,7 +1,9 @@
 //! Which notes become writes: a new message at once, a repeated one rarely, and a limited number about one object. Pure.
+//!
+//! Pods that come and go leave entries for some minutes each, so the tables have hashes instead of names and messages.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,7 +16,7 @@ const EARLY: Duration = Duration::from_secs(2);
 const BURST: u32 = 25;
 /// Time after which one more event about the object is allowed.
 const REFILL: Duration = Duration::from_secs(300);
-/// Limit on messages and objects in the tables. When there are more, entries are removed that are older than the longest interval of repeats.
+/// Limit on messages and objects in the tables. When there are more, entries are removed of which no repeat is expected any more.
 const REMEMBERED: usize = 8_192;
 
 /// A write of an event.
@@ -37,9 +39,9 @@ pub enum Write {
 /// An earlier message.
 #[derive(Debug)]
 struct Said {
-    /// Its hash, since messages can be long.
+    /// Its hash.
     message: u64,
-    id: String,
+    id: u64,
     count: i32,
     written: Instant,
     /// How often it was written.
@@ -56,8 +58,12 @@ struct Allowance {
 /// Recent messages, and the allowance of each object.
 #[derive(Debug, Default)]
 pub struct Digest {
-    said: HashMap<(Subject, &'static str), Said>,
-    allowances: HashMap<Subject, Allowance>,
+    /// Its keys are random, so that nobody can have two objects with the same hash.
+    hasher: RandomState,
+    /// By the hash of object and reason.
+    said: HashMap<u64, Said>,
+    /// By the hash of the object.
+    allowances: HashMap<u64, Allowance>,
     /// Old entries are removed once there are so many.
     forget_from: usize,
 }
@@ -66,8 +72,8 @@ impl Digest {
     /// Records a note; returns what to write.
     pub fn take(&mut self, note: &Note, now: Instant) -> Option<Write> {
         self.forget_old(now);
-        let key = (note.subject.clone(), note.reason);
-        let message = hash(&note.message);
+        let key = self.hasher.hash_one((&note.subject, note.reason));
+        let message = self.hasher.hash_one(&note.message);
         if let Some(said) = self.said.get_mut(&key).filter(|said| said.message == message) {
             said.count = said.count.saturating_add(1);
             if now.duration_since(said.written) + EARLY < REPEATS.wait(said.writes) {
@@ -75,7 +81,7 @@ impl Digest {
             }
             (said.written, said.writes) = (now, said.writes.saturating_add(1));
             return Some(Write::Again {
-                id: said.id.clone(),
+                id: text_of(said.id),
                 count: said.count,
             });
         }
@@ -83,22 +89,23 @@ impl Digest {
             metrics::counter!("unikai_events_suppressed_total").increment(1);
             return None;
         }
-        let id: String = crate::random::uuid().simple().to_string().chars().take(16).collect();
+        let (id, _) = crate::random::uuid().as_u64_pair();
         self.said.insert(
             key,
             Said {
                 message,
-                id: id.clone(),
+                id,
                 count: 1,
                 written: now,
                 writes: 1,
             },
         );
-        Some(Write::New { id })
+        Some(Write::New { id: text_of(id) })
     }
 
     fn allow(&mut self, subject: &Subject, now: Instant) -> bool {
-        let allowance = self.allowances.entry(subject.clone()).or_insert(Allowance {
+        let key = self.hasher.hash_one(subject);
+        let allowance = self.allowances.entry(key).or_insert(Allowance {
             left: BURST,
             since: now,
         });
@@ -120,8 +127,10 @@ impl Digest {
         if known <= self.forget_from.max(REMEMBERED) {
             return;
         }
-        let kept = REPEATS.longest + REFILL;
-        self.said.retain(|_, said| now.duration_since(said.written) < kept);
+        // Whoever repeats a message does so when it is due.
+        let kept = |said: &Said| REPEATS.wait(said.writes) + REFILL;
+        self.said
+            .retain(|_, said| now.duration_since(said.written) < kept(said));
         self.allowances
             .retain(|_, allowance| now.duration_since(allowance.since) < REFILL);
         // Grows with the remaining entries, so that they are not scanned again for each note.
@@ -129,10 +138,9 @@ impl Digest {
     }
 }
 
-fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
+/// An id as it stands in the names of events.
+fn text_of(id: u64) -> String {
+    format!("{id:016x}")
 }
 
 #[cfg(test)]
@@ -184,5 +192,20 @@ mod tests {
         };
         assert_eq!(written(&mut digest, 0, start), 25);
         assert_eq!(written(&mut digest, 100, start + Duration::from_secs(301)), 1);
+    }
+
+    #[test]
+    fn messages_about_objects_that_went_are_forgotten() {
+        let (mut digest, start) = (Digest::default(), Instant::now());
+        for second in 0..3_600 {
+            for number in 0..20 {
+                let mut note = note("bound");
+                note.subject = Subject::PodGroup(GroupKey::new("ns", &format!("{second}-{number}")));
+                assert!(digest.take(&note, start + Duration::from_secs(second)).is_some());
+            }
+        }
+        // 20 a second for six minutes, and as many again until the table is searched.
+        assert!(digest.said.len() <= 2 * 20 * 361, "{}", digest.said.len());
+        assert!(digest.allowances.len() <= 2 * 20 * 361, "{}", digest.allowances.len());
     }
 }
