@@ -9,6 +9,7 @@ mod crd_behaviour;
 mod crds;
 mod docs;
 mod filters;
+mod free_port;
 mod inspection;
 mod leadership;
 mod manifests;

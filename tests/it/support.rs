@@ -1,9 +1,6 @@
 //! A small cluster for tests of the operator: the embedded API server with the product's namespaces and CRDs, and operators in
 //! this process.
 
-use std::net::TcpListener;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
@@ -16,22 +13,9 @@ use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer}
 use unikai::operator::settings::Settings;
 use unikai::operator::{Operator, Running};
 
+pub use crate::free_port::free_port;
 use crate::polling::MAX_WAIT;
 pub use crate::polling::eventually;
-
-/// A free port for a process that is started later. Below the range of ephemeral ports, as one of those could be taken by an outgoing connection
-/// in the meantime.
-pub fn free_port() -> u16 {
-    static TRIED: AtomicU32 = AtomicU32::new(0);
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let ports = std::iter::repeat_with(|| {
-        let next = std::process::id()
-            .wrapping_mul(97)
-            .wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
-        10_000 + (next % 20_000) as u16
-    });
-    ports.take(20_000).find(free).expect("a free port")
-}
 
 /// An embedded API server with the CRDs, and an administrator.
 pub struct Cluster {

@@ -12,9 +12,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use tokio::time::sleep;
 
-use crate::invariants::PodSeen;
 use crate::plan::{ForgedField, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of};
 use crate::run::{self, Simulation};
+use crate::state::PodSeen;
 
 /// Who acts.
 pub struct Actors {

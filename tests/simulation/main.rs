@@ -3,12 +3,15 @@
 
 mod actors;
 mod errors;
+#[path = "../it/free_port.rs"]
+mod free_port;
 mod invariants;
 mod network;
 mod plan;
 mod run;
 mod shrink;
 mod soak;
+mod state;
 mod story;
 
 use std::process::ExitCode;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use jiff::Timestamp;
+use kube::api::ApiResource;
 use tokio::time::sleep;
 use tower::ServiceExt;
 use unikai::devcluster::apiserver::in_process::{InProcess, Stored};
@@ -16,9 +17,10 @@ use unikai::operator::settings::{EmbeddedArgs, Settings};
 use unikai::operator::{Operator, Running};
 
 use crate::actors::Actors;
-use crate::invariants::{self, History, Rule, State, View};
+use crate::invariants::{self, History, Rule};
 use crate::network::{Canary, Link, LinksOfRun, NodeOfPod};
-use crate::plan::{self, NODES, PARENTS, QUEUES, REPLICAS, Step, TEAMS, Timed};
+use crate::plan::{self, NODES, PARENTS, QUEUES, REPLICAS, Step, Timed};
+use crate::state::{Kind, State};
 use crate::story::{Story, Violation};
 
 /// How long after the last fault webhooks are answered.
@@ -285,14 +287,8 @@ impl Simulation {
         if rules.first().is_some_and(|rule| rule.id == invariants::ALWAYS[0].id) {
             self.history.take(&now);
         }
-        let view = View {
-            now: &now,
-            before: &self.history,
-        };
-        for rule in rules {
-            if let Some(what) = (rule.broken)(&view) {
-                self.story.violation(rule.id, what);
-            }
+        for (rule, what) in invariants::broken(rules, &now, &self.history) {
+            self.story.violation(rule.id, what);
         }
         if !self.nodes_changed.get() && self.world.refused_gpu_pods() > 0 {
             self.story
@@ -302,47 +298,16 @@ impl Simulation {
 
     /// What the API server stores.
     pub fn state(&self) -> State {
-        let named = |stored: &serde_json::Value| stored["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let full = |stored: &serde_json::Value| {
-            let namespace = stored["metadata"]["namespace"].as_str().unwrap_or_default();
-            (namespace.to_owned(), named(stored))
-        };
-        let all = |group: &str, plural: &str| self.server.objects(group, plural);
-        let pods = all("", "pods");
-        let pods = pods.iter().map(|stored| invariants::pod(stored));
-        let config_maps = all("", "configmaps");
-        let config_maps = config_maps.iter().map(|stored| full(stored));
-        let config_maps =
-            config_maps.filter(|(namespace, name)| TEAMS.contains(&&**namespace) && name != "kube-root-ca.crt");
-        State {
+        let mut state = State {
             at: self.story.at(),
-            pods: pods.map(|pod| (pod.uid.clone(), pod)).collect(),
-            nodes: all("", "nodes")
-                .iter()
-                .map(|stored| (named(stored), invariants::node(stored)))
-                .collect(),
-            groups: all("scheduling.run.ai", "podgroups")
-                .iter()
-                .map(|stored| (full(stored), invariants::group(stored)))
-                .collect(),
-            queues: all("scheduling.run.ai", "queues")
-                .iter()
-                .map(|stored| (named(stored), invariants::queue(stored)))
-                .collect(),
-            bind_requests: all("scheduling.run.ai", "bindrequests")
-                .iter()
-                .map(|stored| {
-                    let (namespace, name) = full(stored);
-                    format!("{namespace}/{name}")
-                })
-                .collect(),
-            config_maps: config_maps.map(|(_, name)| name).collect(),
-            renewals: all("coordination.k8s.io", "leases")
-                .iter()
-                .filter(|stored| stored["metadata"]["labels"]["unikai.dev/replica-of"].is_null())
-                .map(|stored| (named(stored), stored["spec"]["renewTime"].to_string()))
-                .collect(),
+            ..State::default()
+        };
+        for kind in Kind::ALL {
+            let resource = ApiResource::from_gvk(&kind.of_api());
+            let objects = self.server.objects(&resource.group, &resource.plural);
+            objects.iter().for_each(|stored| state.put(kind, stored));
         }
+        state
     }
 
     pub fn actors(&self) -> &Actors {

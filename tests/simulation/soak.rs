@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use unikai::devcluster::world::{NodeSpec, Timings, World, WorldHandle, WorldOptions};
 
 use crate::actors::Actors;
-use crate::invariants::{self, History, Rule, View};
+use crate::invariants::{self, History, Rule};
 use crate::network::{CrashPoint, LinkFault, LinksOfRun};
 use crate::plan::{self, POOL, QUEUES, REPLICAS};
 use crate::run;
@@ -30,6 +30,8 @@ use replicas::{Process, Setting, Webhooks};
 const CHECK: Duration = Duration::from_secs(2);
 /// How often the memory is measured.
 const SAMPLE: Duration = Duration::from_secs(10);
+/// How often the counts are printed.
+const REPORT: Duration = Duration::from_mins(1);
 /// How long a process must have run for its memory to count.
 const WARM: Duration = Duration::from_secs(60);
 /// How long after the last fault everything must be in order, and after the last deletion nothing may be left.
@@ -179,7 +181,7 @@ impl Soak {
             }
             if now >= next_report {
                 self.report(began, &churn);
-                next_report = now + WARM;
+                next_report = now + REPORT;
             }
         }
         println!("pods no longer come and go, and faults end");
@@ -231,14 +233,8 @@ impl Soak {
         let now = self.observer.state(self.story.at());
         self.history.take(&now);
         self.bound += self.history.new.len();
-        let view = View {
-            now: &now,
-            before: &self.history,
-        };
-        for rule in rules {
-            if let Some(what) = (rule.broken)(&view) {
-                self.story.violation(rule.id, what);
-            }
+        for (rule, what) in invariants::broken(rules, &now, &self.history) {
+            self.story.violation(rule.id, what);
         }
         if self.world.refused_gpu_pods() > 0 {
             let what = "a kubelet refused a pod for want of a GPU".to_owned();
@@ -264,12 +260,7 @@ impl Soak {
             self.repair(Instant::now()).await?;
             self.check(invariants::ALWAYS)?;
             let now = self.observer.state(self.story.at());
-            let view = View {
-                now: &now,
-                before: &self.history,
-            };
-            let broken = rules.iter().find_map(|rule| Some((rule, (rule.broken)(&view)?)));
-            match broken {
+            match invariants::broken(rules, &now, &self.history).pop() {
                 None => {
                     println!("everything is in order after {:.0} s", began.elapsed().as_secs_f64());
                     return Ok(());
@@ -369,7 +360,7 @@ impl Soak {
                 Repair::Start(_) => {}
                 Repair::Continue(place) => {
                     if let Some(process) = &mut self.replicas[place] {
-                        process.go_on();
+                        process.resume();
                     }
                 }
                 Repair::StartPart(part) => self.control_plane.start(part)?,

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 
-use super::replicas::free_port;
+use crate::free_port::free_port;
 
 /// An API server, and how to connect to it.
 pub enum ControlPlane {
@@ -21,7 +21,7 @@ pub enum ControlPlane {
 /// etcd and kube-apiserver.
 pub struct Processes {
     commands: [String; 2],
-    running: [Option<Leashed>; 2],
+    running: [Option<UnderShell>; 2],
     port: u16,
 }
 
@@ -79,7 +79,7 @@ impl ControlPlane {
     /// Starts a part that was killed.
     pub fn start(&mut self, part: Part) -> anyhow::Result<()> {
         if let Self::Processes(processes) = self {
-            processes.running[part as usize] = Some(Leashed::start(&processes.commands[part as usize])?);
+            processes.running[part as usize] = Some(UnderShell::start(&processes.commands[part as usize])?);
         }
         Ok(())
     }
@@ -140,11 +140,11 @@ impl Processes {
 }
 
 /// A process under a shell that kills it when this process drops it or ends.
-struct Leashed {
+struct UnderShell {
     shell: Child,
 }
 
-impl Leashed {
+impl UnderShell {
     fn start(command: &str) -> anyhow::Result<Self> {
         let script = format!("{command} </dev/null &\nprocess=$!\ncat >/dev/null\nkill -KILL $process; wait");
         let shell = Command::new("sh").arg("-c").arg(script).stdin(Stdio::piped()).spawn()?;
@@ -152,7 +152,7 @@ impl Leashed {
     }
 }
 
-impl Drop for Leashed {
+impl Drop for UnderShell {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
         let _ = self.shell.wait();

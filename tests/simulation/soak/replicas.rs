@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,16 +18,11 @@ use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
 use unikai::devcluster::apiserver::in_process::Service;
 
+use crate::free_port::free_port;
 use crate::network::{Link, LinksOfRun};
 
 /// The environment variable that names another binary of the operator than the one that was built with the tests.
 const OPERATOR: &str = "UNIKAI_OPERATOR";
-
-/// A port that is free now.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
-}
 
 /// A replica as a process.
 pub struct Process {
@@ -130,8 +124,8 @@ impl Process {
         self.signal("STOP");
     }
 
-    /// Lets it go on.
-    pub fn go_on(&mut self) {
+    /// Ends the stop.
+    pub fn resume(&mut self) {
         self.may_end_until = Some(Instant::now() + Duration::from_mins(1));
         self.signal("CONT");
     }

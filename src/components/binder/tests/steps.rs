@@ -120,6 +120,13 @@ impl Case {
         labels.get("runai-gpu-group").cloned()
     }
 
+    /// The watch shows the pod with a change.
+    async fn shows(&self, change: impl FnOnce(&mut Value)) {
+        let mut pod = json!(self.lab.seen("a").await);
+        change(&mut pod);
+        self.lab.stores.pods.insert(read::<Pod>(pod));
+    }
+
     /// Nothing but the request is left of a bind that failed.
     async fn is_undone(&self) {
         assert_eq!(self.maps().await, []);
@@ -233,9 +240,8 @@ async fn a_request_that_cannot_be_written_fails_the_bind() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_asks_for_something_else_by_now_is_not_bound() {
     let case = Case::new().await;
-    let mut pod = json!(case.lab.seen("a").await);
-    pod["metadata"]["annotations"]["gpu-fraction"] = json!("0.9");
-    case.lab.stores.pods.insert(read::<Pod>(pod));
+    case.shows(|pod| pod["metadata"]["annotations"]["gpu-fraction"] = json!("0.9"))
+        .await;
     let (why, report) = case.fails().await;
     assert_eq!(why, "what the pod asks of GPUs has changed since it was given a place");
     assert_eq!(report.cause, "objects");
@@ -246,9 +252,8 @@ async fn a_pod_that_asks_for_something_else_by_now_is_not_bound() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_names_another_pod_group_by_now_is_not_bound() {
     let case = Case::new().await;
-    let mut pod = json!(case.lab.seen("a").await);
-    pod["metadata"]["annotations"]["pod-group-name"] = json!("of-another-queue");
-    case.lab.stores.pods.insert(read::<Pod>(pod));
+    case.shows(|pod| pod["metadata"]["annotations"]["pod-group-name"] = json!("of-another-queue"))
+        .await;
     let (why, report) = case.fails().await;
     assert_eq!(why, "the pod names another pod group since it was given a place");
     assert_eq!(report.cause, "pod_group");
@@ -263,9 +268,7 @@ async fn a_pod_that_is_gone_has_ended_or_was_made_anew_needs_no_bind() {
     ];
     for change in change {
         let case = Case::new().await;
-        let mut pod = json!(case.lab.seen("a").await);
-        change(&mut pod);
-        case.lab.stores.pods.insert(read::<Pod>(pod));
+        case.shows(change).await;
         assert_eq!(case.run().await.0.ending, Ending::Overtaken);
         case.is_undone().await;
     }

@@ -1,0 +1,339 @@
+//! What the API server stores, reduced to the fields that the rules are about.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::core::GroupVersionKind;
+use serde_json::Value;
+
+use crate::plan::{POOL_LABEL, TEAMS};
+
+/// The fields of a pod that rules use.
+#[derive(Clone, Debug, Default)]
+pub struct PodSeen {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub node: String,
+    pub finished: bool,
+    pub deleting: bool,
+    pub ours: bool,
+    pub reservation: bool,
+    pub gpus: i64,
+    pub cpu: i64,
+    /// Thousandths of each device; 0 for none.
+    pub portion: i64,
+    pub devices: i64,
+    pub groups: Vec<String>,
+    pub group: String,
+    pub queue: String,
+    /// Of a reservation pod: its users by uid, each with its recorded portion in thousandths.
+    pub users: BTreeMap<String, i64>,
+    pub device: Option<String>,
+    /// The message of its condition `PodScheduled=False`.
+    pub waiting_message: Option<String>,
+    pub non_preemptible: bool,
+    pub pool: Option<String>,
+    /// Its label names a sub-group. No pod group has any here.
+    pub in_no_sub_group: bool,
+    /// It got a part of a GPU after admission, which gives such pods their ConfigMap.
+    pub without_config_map: bool,
+}
+
+impl PodSeen {
+    pub fn on_node(&self) -> bool {
+        !self.node.is_empty() && !self.finished
+    }
+
+    /// GPUs for which the queue is charged, in thousandths.
+    pub fn charged(&self) -> i64 {
+        self.gpus * 1000 + self.portion * self.devices
+    }
+
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct NodeSeen {
+    pub gpus: i64,
+    pub cpu: i64,
+    pub pods: i64,
+    pub open: bool,
+    pub pool: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct GroupSeen {
+    pub queue: String,
+    pub min: usize,
+    pub non_preemptible: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct QueueSeen {
+    /// What its status shows, in thousandths of a GPU.
+    pub allocated: i64,
+    /// In thousandths of a GPU; `None` is no limit.
+    pub limit: Option<i64>,
+}
+
+/// What the API server stores.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// In ms of the run.
+    pub at: u64,
+    pub pods: BTreeMap<String, PodSeen>,
+    pub nodes: BTreeMap<String, NodeSeen>,
+    pub groups: BTreeMap<(String, String), GroupSeen>,
+    pub queues: BTreeMap<String, QueueSeen>,
+    pub bind_requests: BTreeSet<String>,
+    /// Those of tenants' pods.
+    pub config_maps: BTreeSet<String>,
+    /// When the Lease of each shard was renewed, by its own account.
+    pub renewals: BTreeMap<String, String>,
+}
+
+/// A kind that the rules are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Pod,
+    Node,
+    PodGroup,
+    Queue,
+    BindRequest,
+    ConfigMap,
+    Lease,
+}
+
+impl Kind {
+    pub const ALL: [Self; 7] = [
+        Self::Pod,
+        Self::Node,
+        Self::PodGroup,
+        Self::Queue,
+        Self::BindRequest,
+        Self::ConfigMap,
+        Self::Lease,
+    ];
+
+    /// Group, version and name of the kind.
+    pub fn of_api(self) -> GroupVersionKind {
+        let (group, version, kind) = match self {
+            Self::Pod => ("", "v1", "Pod"),
+            Self::Node => ("", "v1", "Node"),
+            Self::PodGroup => ("scheduling.run.ai", "v2alpha2", "PodGroup"),
+            Self::Queue => ("scheduling.run.ai", "v2", "Queue"),
+            Self::BindRequest => ("scheduling.run.ai", "v1alpha2", "BindRequest"),
+            Self::ConfigMap => ("", "v1", "ConfigMap"),
+            Self::Lease => ("coordination.k8s.io", "v1", "Lease"),
+        };
+        GroupVersionKind::gvk(group, version, kind)
+    }
+}
+
+impl State {
+    /// Records an object as it is stored now.
+    pub fn put(&mut self, kind: Kind, stored: &Value) {
+        let (namespace, name) = key(stored);
+        match kind {
+            Kind::Pod => {
+                let pod = pod(stored);
+                self.pods.insert(pod.uid.clone(), pod);
+            }
+            Kind::Node => drop(self.nodes.insert(name, node(stored))),
+            Kind::PodGroup => drop(self.groups.insert((namespace, name), group(stored))),
+            Kind::Queue => drop(self.queues.insert(name, queue(stored))),
+            Kind::BindRequest => drop(self.bind_requests.insert(format!("{namespace}/{name}"))),
+            Kind::ConfigMap => {
+                if TEAMS.contains(&&*namespace) && name != "kube-root-ca.crt" {
+                    self.config_maps.insert(name);
+                }
+            }
+            Kind::Lease => {
+                let of_replica = !stored["metadata"]["labels"]["unikai.dev/replica-of"].is_null();
+                if namespace == "kai-scheduler" && !of_replica {
+                    self.renewals.insert(name, stored["spec"]["renewTime"].to_string());
+                }
+            }
+        }
+    }
+
+    /// Removes an object that was deleted.
+    pub fn remove(&mut self, kind: Kind, stored: &Value) {
+        let (namespace, name) = key(stored);
+        match kind {
+            Kind::Pod => drop(self.pods.remove(&text(&stored["metadata"]["uid"]))),
+            Kind::Node => drop(self.nodes.remove(&name)),
+            Kind::PodGroup => drop(self.groups.remove(&(namespace, name))),
+            Kind::Queue => drop(self.queues.remove(&name)),
+            Kind::BindRequest => drop(self.bind_requests.remove(&format!("{namespace}/{name}"))),
+            Kind::ConfigMap => drop(self.config_maps.remove(&name)),
+            Kind::Lease => drop(self.renewals.remove(&name)),
+        }
+    }
+
+    /// Removes all objects of a kind.
+    pub fn clear(&mut self, kind: Kind) {
+        match kind {
+            Kind::Pod => self.pods.clear(),
+            Kind::Node => self.nodes.clear(),
+            Kind::PodGroup => self.groups.clear(),
+            Kind::Queue => self.queues.clear(),
+            Kind::BindRequest => self.bind_requests.clear(),
+            Kind::ConfigMap => self.config_maps.clear(),
+            Kind::Lease => self.renewals.clear(),
+        }
+    }
+
+    /// The reservation pods of a GPU group on a node.
+    pub fn reservations(&self, node: &str, group: &String) -> impl Iterator<Item = &PodSeen> {
+        let pods = self.pods.values();
+        pods.filter(move |pod| pod.reservation && pod.node == node && pod.groups.contains(group))
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Namespace and name.
+fn key(stored: &Value) -> (String, String) {
+    let meta = &stored["metadata"];
+    (text(&meta["namespace"]), text(&meta["name"]))
+}
+
+/// Reads a stored pod.
+fn pod(stored: &Value) -> PodSeen {
+    let (meta, spec, status) = (&stored["metadata"], &stored["spec"], &stored["status"]);
+    let annotation = |key: &str| meta["annotations"][key].as_str();
+    let containers = spec["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let gpus = containers.iter().filter_map(|container| {
+        let amount = &container["resources"]["limits"]["nvidia.com/gpu"];
+        amount
+            .as_str()
+            .map_or_else(|| amount.as_i64(), |text| text.parse().ok())
+    });
+    let cpu = containers
+        .iter()
+        .map(|container| milli(&container["resources"]["requests"]["cpu"]));
+    // A pod may ask for a part of a GPU after its place was decided, and before the Binding: it has none then.
+    let regular = spec["nodeName"].is_string() && annotation("received-resource-type") == Some("Regular");
+    let portion = annotation("gpu-fraction").filter(|_| !regular).map_or(0, thousandths);
+    let labels = meta["labels"].as_object();
+    let groups = labels
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| key.as_str() == "runai-gpu-group" || key.starts_with("runai-gpu-group/"));
+    let annotations = meta["annotations"].as_object();
+    let users = annotations.into_iter().flatten().filter_map(|(key, record)| {
+        let uid = key.strip_prefix("gpu-user.unikai.dev/")?;
+        let record: Value = serde_json::from_str(record.as_str()?).ok()?;
+        Some((
+            uid.to_owned(),
+            record["share"]["gpu-fraction"].as_str().map_or(0, thousandths),
+        ))
+    });
+    let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled");
+    let said = scheduled.filter(|condition| condition["status"] == "False" && condition["reason"].is_string());
+    PodSeen {
+        namespace: text(&meta["namespace"]),
+        name: text(&meta["name"]),
+        uid: text(&meta["uid"]),
+        node: text(&spec["nodeName"]),
+        finished: matches!(status["phase"].as_str(), Some("Succeeded" | "Failed")),
+        deleting: meta["deletionTimestamp"].is_string(),
+        ours: spec["schedulerName"] == "kai-scheduler",
+        reservation: meta["namespace"] == "kai-resource-reservation",
+        gpus: gpus.sum(),
+        cpu: cpu.sum(),
+        portion,
+        devices: annotation("gpu-fraction-num-devices")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(1),
+        groups: groups
+            .filter_map(|(_, value)| value.as_str().map(str::to_owned))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
+        group: annotation("pod-group-name").unwrap_or_default().to_owned(),
+        queue: text(&meta["labels"]["kai.scheduler/queue"]),
+        users: users.collect(),
+        device: annotation("run.ai/reserve_for_gpu_index").map(str::to_owned),
+        waiting_message: said.map(|condition| text(&condition["message"])),
+        without_config_map: portion > 0 && annotation("runai/shared-gpu-configmap").is_none(),
+        pool: meta["labels"][POOL_LABEL].as_str().map(str::to_owned),
+        in_no_sub_group: !meta["labels"]["kai.scheduler/subgroup-name"].is_null(),
+        non_preemptible: is_non_preemptible(&meta["labels"]["priorityClassName"]),
+    }
+}
+
+/// Reads a stored node.
+fn node(stored: &Value) -> NodeSeen {
+    let allocatable = &stored["status"]["allocatable"];
+    let whole = |key: &str| {
+        allocatable[key]
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
+    };
+    let conditions = stored["status"]["conditions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let ready = conditions
+        .iter()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    let tainted = stored["spec"]["taints"]
+        .as_array()
+        .is_some_and(|taints| !taints.is_empty());
+    NodeSeen {
+        pool: stored["metadata"]["labels"][POOL_LABEL].as_str().map(str::to_owned),
+        gpus: whole("nvidia.com/gpu"),
+        cpu: milli(&allocatable["cpu"]),
+        pods: whole("pods"),
+        open: ready
+            && !tainted
+            && stored["spec"]["unschedulable"] != true
+            && stored["metadata"]["deletionTimestamp"].is_null(),
+    }
+}
+
+/// Reads a stored queue.
+fn queue(stored: &Value) -> QueueSeen {
+    let limit = stored["spec"]["resources"]["gpu"]["limit"].as_f64().unwrap_or(-1.0);
+    QueueSeen {
+        allocated: milli(&stored["status"]["allocated"]["nvidia.com/gpu"]),
+        limit: (limit >= 0.0).then_some((limit * 1000.0) as i64),
+    }
+}
+
+/// Reads a stored pod group.
+fn group(stored: &Value) -> GroupSeen {
+    GroupSeen {
+        queue: stored["spec"]["queue"].as_str().unwrap_or_default().to_owned(),
+        min: stored["spec"]["minMember"].as_u64().unwrap_or(1) as usize,
+        non_preemptible: is_non_preemptible(&stored["spec"]["priorityClassName"]),
+    }
+}
+
+/// Whether workloads of a priority class are.
+fn is_non_preemptible(class: &Value) -> bool {
+    matches!(class.as_str(), Some("build" | "inference"))
+}
+
+fn milli(value: &Value) -> i64 {
+    let Some(text) = value.as_str() else {
+        return value.as_i64().map_or(0, |whole| whole * 1000);
+    };
+    match text.strip_suffix('m') {
+        Some(milli) => milli.parse().unwrap_or(0),
+        None => text.parse::<f64>().map_or(0, |whole| (whole * 1000.0) as i64),
+    }
+}
+
+fn thousandths(text: &str) -> i64 {
+    text.parse::<f64>()
+        .map_or(0, |portion| (portion * 1000.0).round() as i64)
+}
