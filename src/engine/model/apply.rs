@@ -296,13 +296,21 @@ impl Model {
         }
     }
 
+    /// Whether the sub-group that a pod names exists.
+    pub(super) fn names_pod_set(&self, pod: &Pod) -> bool {
+        let named = |id: PodGroupId| self.pod_groups[id].pod_set(pod.input.sub_group.as_ref());
+        pod.pod_group.and_then(named).is_some()
+    }
+
     /// Finds a pod's pod set and its position there.
     fn join_pod_set(&mut self, id: PodId) {
         let pod = &self.pods[id];
         let Some(pod_group_id) = pod.pod_group else { return };
         let pod_group = &self.pod_groups[pod_group_id];
         let member = pod_group.pod_set(pod.input.sub_group.as_ref());
-        let member = member.or_else(|| pod_group.any_pod_set().filter(|_| pod.input.home.is_some()));
+        // What a pod holds, or is about to, is charged whatever sub-group it names.
+        let holds = pod.input.home.is_some() || pod.assumed == Assumed::Bound;
+        let member = member.or_else(|| pod_group.any_pod_set().filter(|_| holds));
         if let Some(member) = member {
             let pods = &self.pods;
             let pod_set = self.pod_groups[pod_group_id]
@@ -480,8 +488,9 @@ impl Model {
         if same != **old || pod.assumed == Assumed::Evicted {
             return false;
         }
-        // A pod group of which only pods are known is charged to the queue that they name.
-        let known = |id: PodGroupId| self.pod_groups[id].input.is_some();
+        // A pod group of which only pods are known is charged to the queue that they name; a pod of an unknown sub-group is in a pod set only while it is
+        // charged.
+        let known = |id: PodGroupId| self.pod_groups[id].input.is_some() && self.names_pod_set(pod);
         if old.home != input.home && !pod.pod_group.is_some_and(known) {
             return false;
         }

@@ -86,6 +86,50 @@ fn a_pod_of_a_missing_sub_group_counts_against_the_limit_of_its_queue() {
     assert_eq!(bound(&mut engine), 0, "the queue's only GPU is taken");
 }
 
+/// A cluster with a pod group of a queue whose limit is one GPU, and the bind of a pod that was grouped in a missing sub-group meanwhile.
+fn grouped_while_bound() -> (Engine, GroupInput, PodInput) {
+    let mut engine = world("4", "-1 L1");
+    let honest = group("a", "q", 0);
+    known(&mut engine, &honest);
+    let stray = pod(&honest, 0, "1");
+    see(&mut engine, &stray);
+    assert_eq!(bound(&mut engine), 1);
+    let stray = PodInput {
+        sub_group: Some(Name::from("bogus")),
+        ..stray
+    };
+    see(&mut engine, &stray);
+    see(&mut engine, &pod(&honest, 1, "1"));
+    (engine, honest, stray)
+}
+
+#[test]
+fn a_pod_that_is_grouped_in_a_missing_sub_group_while_it_is_bound_stays_charged() {
+    let (mut engine, honest, stray) = grouped_while_bound();
+    assert_eq!(bound(&mut engine), 0, "the queue's only GPU is taken");
+    let stray = PodInput {
+        sub_group: stray.sub_group,
+        ..running(&honest, 0)
+    };
+    see(&mut engine, &stray);
+    assert_eq!(bound(&mut engine), 0, "as before");
+    let mut anew = world("4", "-1 L1");
+    known(&mut anew, &honest);
+    see(&mut anew, &stray);
+    see(&mut anew, &pod(&honest, 1, "1"));
+    assert_eq!(bound(&mut anew), 0);
+    let (kept, anew) = (engine.model().digest(), anew.model().digest());
+    assert_eq!(kept.differences(anew, 9), []);
+}
+
+#[test]
+fn a_pod_that_is_grouped_in_a_missing_sub_group_waits_when_its_bind_fails() {
+    let (mut engine, _, stray) = grouped_while_bound();
+    let (pod, retry_at) = (stray.pod.uid.clone(), None);
+    engine.apply(Event::Unbound { pod, retry_at }, NOW);
+    assert_eq!(bound(&mut engine), 1, "the other pod");
+}
+
 #[test]
 fn a_deleted_group_stays_charged_and_none_of_its_pods_is_placed_until_it_exists_again() {
     let mut engine = world("4", "-1 L2");

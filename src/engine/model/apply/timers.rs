@@ -13,6 +13,11 @@ impl Model {
         if self.pods[id].assumed == Assumed::Bound {
             self.settle(id, State::nowhere(Status::Pending));
             self.pods[id].assumed = Assumed::Nothing;
+            if !self.names_pod_set(&self.pods[id])
+                && let Some(pod_group) = self.pods[id].pod_group
+            {
+                self.change_pod_group(pod_group, |_| {});
+            }
         }
         self.set_retry(id, retry_at);
     }
