@@ -50,8 +50,7 @@ use crate::components::retry::LAGGING;
 use crate::components::views::Views;
 use crate::components::watches::{Key, Stores};
 use crate::components::{Context, Error, Settings, panics, pods};
-use crate::engine::input::GroupKey;
-use after_evictions::AfterEvictions;
+use after_evictions::{AfterEvictions, Released};
 use attempt::{Attempt, Ending, Report};
 use audit::Audit;
 use carry_out::{carry_out, ended, go_through};
@@ -278,7 +277,7 @@ impl Binder {
                 }
             }
             Change::Deleted(Object::Pod(pod)) => {
-                self.failures.forget(pod.metadata.uid.as_deref().unwrap_or_default());
+                self.forget(pod.metadata.uid.as_deref().unwrap_or_default());
                 self.reviews.pod_gone(&pod, now);
                 self.groups.pod_gone(&pod, now)
             }
@@ -305,16 +304,21 @@ impl Binder {
     fn queue(&mut self, order: BindOrder) {
         let term = order.term;
         for evict in order.evictions {
-            if let Some(group) = &evict.for_group {
-                self.after_evictions.eviction(group);
-            }
+            self.after_evictions.eviction(&evict.pod.uid);
             let job = Job::Evict(evict);
             self.evicting.push_back(Ordered { job, term });
         }
-        for bind in order.binds {
-            if let Some(bind) = self.after_evictions.hold(bind, term) {
-                self.queue_bind(bind, term);
-            }
+        let released = self.after_evictions.binds(order.binds, term);
+        self.release(released);
+    }
+
+    /// Starts binds that need not wait for evictions any longer, or reports them as failed.
+    fn release(&mut self, released: Released) {
+        for (bind, term) in released.start {
+            self.queue_bind(bind, term);
+        }
+        for bind in released.fail {
+            self.not_started(bind, "an eviction that the limit of its queue demands was refused");
         }
     }
 
@@ -563,9 +567,11 @@ impl Binder {
             }
             Job::Evict(evict) => {
                 self.failures.note_eviction(&evict.pod, &report);
-                self.forget_if_gone(&evict.pod);
                 self.evictions.note(&self.context, evict, &report, &self.stores);
-                self.eviction_ended(evict.for_group.as_ref(), &report);
+                let refused = matches!(report.ending, Ending::Failed(_));
+                let released = self.after_evictions.ended(&evict.pod.uid, refused);
+                self.forget_if_gone(&evict.pod);
+                self.release(released);
                 notes::of_eviction(&self.context.settings, evict, &report)
             }
         };
@@ -579,30 +585,23 @@ impl Binder {
         Ok(())
     }
 
-    /// Starts binds that waited for evictions, or reports them as failed.
-    fn eviction_ended(&mut self, for_group: Option<&GroupKey>, report: &Report) {
-        let Some(group) = for_group else { return };
-        let refused = matches!(report.ending, Ending::Failed(_));
-        let released = self.after_evictions.ended(group, refused);
-        for (bind, term) in released.start {
-            self.queue_bind(bind, term);
-        }
-        for bind in released.fail {
-            self.not_started(bind, "an eviction for its pod group was refused");
-        }
-    }
-
     /// Records how a bind ended, as long as its pod exists.
     fn note(&mut self, bind: &OrderedBind, report: &Report, opened: bool) {
         self.failures.note(bind, report, opened);
         self.forget_if_gone(&bind.placement.pod);
     }
 
-    /// Forgets the failures of a pod that went before the job ended: no watch event follows that would.
+    /// Forgets a pod that is gone.
+    fn forget(&mut self, uid: &str) {
+        self.failures.forget(uid);
+        self.after_evictions.forget(uid);
+    }
+
+    /// Forgets a pod that went before the job ended: no watch event follows that would.
     fn forget_if_gone(&mut self, pod: &PodRef) {
         let shown = self.stores.pods.get(&pod.namespace, &pod.name);
         if shown.is_none_or(|shown| shown.metadata.uid.as_deref() != Some(&*pod.uid)) {
-            self.failures.forget(&pod.uid);
+            self.forget(&pod.uid);
         }
     }
 

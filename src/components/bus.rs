@@ -171,7 +171,7 @@ pub struct Evict {
     pub pool: Arc<str>,
     /// The action that decided it.
     pub action: ActionKind,
-    /// The pod group that gets its place. Its binds wait for the eviction.
+    /// The pod group that gets its place.
     pub for_group: Option<GroupKey>,
     /// The decision exceeds a disruption budget on purpose: the pod is deleted instead of evicted, as the API server would refuse an eviction.
     pub overrules_budgets: bool,

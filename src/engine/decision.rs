@@ -80,6 +80,9 @@ pub struct Bind {
     pub volumes: Vec<Promise>,
     /// The allocations of the pod's claims, new or existing.
     pub claims: Vec<ClaimGrant>,
+    /// Uids of pods whose evictions must be accepted first: as long as they stay, a queue has no room for this pod below its limit. They were decided in this
+    /// cycle or before.
+    pub after_evictions: Option<Arc<[Name]>>,
 }
 
 /// The allocation of one claim of a pod.

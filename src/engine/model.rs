@@ -119,6 +119,8 @@ pub struct Model {
     log: Vec<(PodId, State)>,
     /// Pods whose state was changed by a committed statement in this cycle, in order.
     decided: Vec<PodId>,
+    /// Uids of pods that were evicted; some may be known to terminate, or be gone, since the list was read last.
+    evicting: Vec<Name>,
 }
 
 /// Facts derived from all nodes.

@@ -9,6 +9,7 @@ pub mod faults;
 mod growth;
 pub mod holdings;
 mod incidents;
+mod limits;
 mod plain;
 mod properties;
 mod refresh;

@@ -1,18 +1,35 @@
-//! Binds of pod groups for which pods are evicted in the same cycle. They start when the API server has accepted these evictions, and fail if it refuses
-//! one: although their nodes may have room already, their queue may be within its limit only without the evicted pods.
+//! Binds for which there is room below the limits of queues only once certain pods are evicted. They start when the API server has accepted these evictions, and
+//! fail if it refuses one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::components::bus::OrderedBind;
-use crate::engine::input::GroupKey;
+use crate::engine::input::Name;
 
-/// Binds that wait for evictions, by pod group.
+/// Evictions, and binds that wait for them.
 #[derive(Debug, Default)]
-pub struct AfterEvictions(HashMap<GroupKey, Waiting>);
+pub struct AfterEvictions {
+    /// By the uid of the evicted pod, as long as it exists.
+    evictions: HashMap<Name, Eviction>,
+    /// Binds of one order that wait for the same evictions.
+    batches: HashMap<u64, Batch>,
+    last_batch: u64,
+}
 
-#[derive(Debug, Default)]
-struct Waiting {
-    /// Evictions that have not ended.
+#[derive(Debug)]
+enum Eviction {
+    /// It has not ended. The batches that wait for it.
+    Open(Vec<u64>),
+    Accepted,
+    Refused,
+}
+
+#[derive(Debug)]
+struct Batch {
+    /// What its binds wait for.
+    evictions: Arc<[Name]>,
+    /// How many of these have not ended.
     open: usize,
     refused: bool,
     /// With the term of leadership in which each was ordered.
@@ -29,43 +46,96 @@ pub struct Released {
 }
 
 impl AfterEvictions {
-    /// A pod is to be evicted for the group.
-    pub fn eviction(&mut self, group: &GroupKey) {
-        self.0.entry(group.clone()).or_default().open += 1;
-    }
-
-    /// Keeps a bind back if evictions for its group are open; returns it otherwise.
-    pub fn hold(&mut self, bind: OrderedBind, term: u64) -> Option<OrderedBind> {
-        match self.0.get_mut(&bind.placement.group) {
-            Some(waiting) => {
-                waiting.binds.push((bind, term));
-                None
-            }
-            None => Some(bind),
+    /// A pod is to be evicted.
+    pub fn eviction(&mut self, uid: &Name) {
+        if !matches!(self.evictions.get(uid), Some(Eviction::Open(_))) {
+            self.evictions.insert(Arc::clone(uid), Eviction::Open(Vec::new()));
         }
     }
 
-    /// An eviction for the group has ended. After the last one, its binds are released.
-    pub fn ended(&mut self, group: &GroupKey, refused: bool) -> Released {
-        let Some(waiting) = self.0.get_mut(group) else {
-            return Released::default();
+    /// Takes the binds of an order, whose evictions are known already. Returns those that need not wait.
+    pub fn binds(&mut self, binds: Vec<OrderedBind>, term: u64) -> Released {
+        let mut released = Released::default();
+        // Binds that wait for the same evictions share the list.
+        let mut batches: Vec<u64> = Vec::new();
+        for bind in binds {
+            let Some(evictions) = bind.placement.after_evictions.clone() else {
+                released.start.push((bind, term));
+                continue;
+            };
+            let same = |at: &u64| Arc::ptr_eq(&self.batches[at].evictions, &evictions);
+            let known = batches.iter().copied().find(same);
+            let at = known.unwrap_or_else(|| self.begin(evictions));
+            if known.is_none() {
+                batches.push(at);
+            }
+            if let Some(batch) = self.batches.get_mut(&at) {
+                batch.binds.push((bind, term));
+            }
+        }
+        batches.into_iter().for_each(|at| self.release(at, &mut released));
+        released
+    }
+
+    /// Begins a batch without binds.
+    fn begin(&mut self, evictions: Arc<[Name]>) -> u64 {
+        self.last_batch += 1;
+        let (mut open, mut refused) = (0, false);
+        for uid in &*evictions {
+            match self.evictions.get_mut(uid) {
+                Some(Eviction::Open(batches)) => {
+                    batches.push(self.last_batch);
+                    open += 1;
+                }
+                Some(Eviction::Refused) => refused = true,
+                // Without an entry the pod is gone.
+                Some(Eviction::Accepted) | None => {}
+            }
+        }
+        let batch = Batch {
+            evictions,
+            open,
+            refused,
+            binds: Vec::new(),
         };
-        waiting.refused |= refused;
-        waiting.open -= 1;
-        if waiting.open > 0 {
-            return Released::default();
+        self.batches.insert(self.last_batch, batch);
+        self.last_batch
+    }
+
+    /// Releases a batch whose evictions have all ended.
+    fn release(&mut self, at: u64, released: &mut Released) {
+        if self.batches.get(&at).is_none_or(|batch| batch.open > 0) {
+            return;
         }
-        let waiting = self.0.remove(group).unwrap_or_default();
-        if waiting.refused {
-            Released {
-                start: Vec::new(),
-                fail: waiting.binds.into_iter().map(|(bind, _)| bind).collect(),
-            }
+        let Some(batch) = self.batches.remove(&at) else { return };
+        if batch.refused {
+            released.fail.extend(batch.binds.into_iter().map(|(bind, _)| bind));
         } else {
-            Released {
-                start: waiting.binds,
-                fail: Vec::new(),
+            released.start.extend(batch.binds);
+        }
+    }
+
+    /// An eviction has ended.
+    pub fn ended(&mut self, uid: &Name, refused: bool) -> Released {
+        let mut released = Released::default();
+        let ended = if refused { Eviction::Refused } else { Eviction::Accepted };
+        let Some(Eviction::Open(waiting)) = self.evictions.insert(Arc::clone(uid), ended) else {
+            return released;
+        };
+        for at in waiting {
+            if let Some(batch) = self.batches.get_mut(&at) {
+                batch.open -= 1;
+                batch.refused |= refused;
+                self.release(at, &mut released);
             }
+        }
+        released
+    }
+
+    /// A pod is gone. An open eviction of it stays until it has ended.
+    pub fn forget(&mut self, uid: &str) {
+        if let Some(Eviction::Accepted | Eviction::Refused) = self.evictions.get(uid) {
+            self.evictions.remove(uid);
         }
     }
 }

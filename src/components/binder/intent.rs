@@ -167,6 +167,7 @@ pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<V
             zones: Vec::new(),
             volumes,
             claims: Vec::new(),
+            after_evictions: None,
         },
         annotations,
         regrouped: false,

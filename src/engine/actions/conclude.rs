@@ -16,6 +16,8 @@ use super::cycle::Cycle;
 use super::cycle_log::CycleLog;
 use super::unbound::was_bound;
 
+mod limits;
+
 /// Makes decisions of the committed state changes, and marks them in the model as assumed.
 pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
     let Cycle { model, kept, log, .. } = cycle;
@@ -39,6 +41,7 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
             .exceeds
             .extend(beyond.get(&eviction.pod.uid).into_iter().flatten().cloned());
     }
+    limits::await_evictions(model, &mut decisions.bind);
     for &pod_group in &log.timed {
         let pod_group = &model.pod_groups()[pod_group];
         if let Some(input) = &pod_group.input {
@@ -167,6 +170,7 @@ fn bind(model: &Model, id: PodId) -> Option<Bind> {
             .cloned()
             .collect(),
         claims: claim_grants(model, id, place),
+        after_evictions: None,
     })
 }
 

@@ -22,7 +22,20 @@ impl Model {
 
     /// Records a decision that the API server does not show yet.
     pub fn assume(&mut self, pod: PodId, assumed: Assumed) {
+        if assumed == Assumed::Evicted {
+            self.evicting.push(self.pods[pod].input.pod.uid.clone());
+        }
         self.pods[pod].assumed = assumed;
+    }
+
+    /// Pods whose eviction was decided, and which neither terminate yet nor are known to stay, in order of their uids.
+    pub fn evicting(&mut self) -> Vec<PodId> {
+        let pods = &self.pods;
+        let evicting = |uid: &Name| pods.id(uid).filter(|id| pods[*id].assumed == Assumed::Evicted);
+        self.evicting.retain(|uid| evicting(uid).is_some());
+        self.evicting.sort_unstable();
+        self.evicting.dedup();
+        self.evicting.iter().filter_map(evicting).collect()
     }
 
     /// Records the start of a pod group.

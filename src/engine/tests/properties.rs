@@ -283,7 +283,7 @@ proptest! {
         let mut before = engine(&events, &[]);
         before.cycle(NOW);
         let mut after = engine(&events, &ALL_ACTIONS);
-        let decisions = after.cycle(NOW);
+        let mut decisions = after.cycle(NOW);
         for (id, pod_group) in after.model().pod_groups().iter() {
             let binds = decisions.bind.iter().filter(|bind| bind.group == pod_group.key).count();
             prop_assert!(binds == 0 || pod_group.satisfied(0, &pod_group.active()), "{:?} is bound in part", pod_group.key);
@@ -298,6 +298,21 @@ proptest! {
                 prop_assert!(!grown || share.limit.is_none_or(|limit| queue.allocated[resource] <= limit), "{} passes its limit", queue.name);
                 let grown = queue.non_preemptible[resource] > non_preemptible[resource];
                 prop_assert!(!grown || share.quota.is_none_or(|quota| queue.non_preemptible[resource] <= quota), "{} passes its quota", queue.name);
+            }
+        }
+        // So it is when all evictions are refused, and the binds that await them fail.
+        let evicted = decisions.evict.drain(..).map(|eviction| Event::Unevicted { pod: eviction.pod.uid.clone(), retry_at: None });
+        let awaiting = decisions.bind.iter().filter(|bind| bind.after_evictions.is_some());
+        let failed = awaiting.map(|bind| Event::Unbound { pod: bind.pod.uid.clone(), retry_at: None });
+        for event in evicted.chain(failed) {
+            after.apply(event, NOW);
+        }
+        for (_, queue) in after.model().queues().iter() {
+            let (allocated, _) = find(&queue.name).expect("the same queues");
+            for resource in 0..3 {
+                let grown = queue.allocated[resource] > allocated[resource];
+                let within = queue.share(resource).limit.is_none_or(|limit| queue.allocated[resource] <= limit);
+                prop_assert!(!grown || within, "{} passes its limit when evictions are refused", queue.name);
             }
         }
     }

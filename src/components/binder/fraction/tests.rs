@@ -33,6 +33,7 @@ fn bind(pod: &Pod, portion: i64) -> OrderedBind {
             zones: Vec::new(),
             volumes: Vec::new(),
             claims: Vec::new(),
+            after_evictions: None,
         },
         annotations: BTreeMap::new(),
         regrouped: false,

@@ -31,6 +31,7 @@ pub fn decided() -> OrderedBind {
             zones: Vec::new(),
             volumes: Vec::new(),
             claims: Vec::new(),
+            after_evictions: None,
         },
         annotations: [("received-resource-type".to_owned(), "Fraction".to_owned())].into(),
         regrouped: false,

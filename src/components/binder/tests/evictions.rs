@@ -8,6 +8,7 @@ use crate::components::binder::after_evictions::{AfterEvictions, Released};
 use crate::components::binder::evictions::Evictions;
 use crate::components::tests::idle_context;
 use crate::components::watches::Stores;
+use crate::engine::input::Name;
 
 /// Evictions, and what was counted of them.
 struct Case {
@@ -141,58 +142,98 @@ async fn only_the_pod_groups_with_the_most_recent_evictions_have_series() {
     assert!(!case.has("g1"), "the longest ago");
 }
 
-/// Binds of the pods `a` and `b`, which are in one pod group.
-fn gang() -> [OrderedBind; 2] {
+/// Binds of the pods `a` and `b`, which wait for the evictions of `x` and `y`.
+fn waiting() -> [OrderedBind; 2] {
+    let evictions: Arc<[Name]> = ["uid-x".into(), "uid-y".into()].into();
     ["a", "b"].map(|name| {
         let mut bind = bind(&pod(name), "n1");
-        bind.placement.group = evict(&pod("gang")).group;
+        bind.placement.after_evictions = Some(Arc::clone(&evictions));
         bind
     })
 }
 
-#[test]
-fn binds_without_evictions_do_not_wait() {
+fn started(binds: &[OrderedBind]) -> Released {
+    Released {
+        start: binds.iter().map(|bind| (bind.clone(), 1)).collect(),
+        ..Released::default()
+    }
+}
+
+fn failed(binds: &[OrderedBind]) -> Released {
+    Released {
+        fail: binds.to_vec(),
+        ..Released::default()
+    }
+}
+
+/// Where these pods are to be evicted.
+fn evicting(pods: &[&str]) -> AfterEvictions {
     let mut after = AfterEvictions::default();
-    let [a, _] = gang();
-    after.eviction(&evict(&pod("other")).group);
-    assert_eq!(after.hold(a.clone(), 1), Some(a));
+    pods.iter().for_each(|pod| after.eviction(&Name::from(*pod)));
+    after
 }
 
 #[test]
-fn binds_wait_for_all_evictions_for_their_pod_group() {
-    let mut after = AfterEvictions::default();
-    let [a, b] = gang();
-    let group = &a.placement.group;
-    after.eviction(group);
-    after.eviction(group);
-    assert_eq!(after.hold(a.clone(), 1), None);
-    assert_eq!(after.ended(group, false), Released::default(), "one is open");
-    assert_eq!(after.hold(b.clone(), 2), None);
-    let start = vec![(a.clone(), 1), (b.clone(), 2)];
-    let released = Released {
-        start,
-        ..Released::default()
-    };
-    assert_eq!(after.ended(group, false), released);
-    assert_eq!(after.hold(b.clone(), 3), Some(b), "none is open any more");
-    assert_eq!(after.ended(group, true), Released::default());
+fn binds_that_need_no_evictions_do_not_wait() {
+    let mut after = evicting(&["uid-x"]);
+    let free = [bind(&pod("a"), "n1")];
+    assert_eq!(after.binds(free.to_vec(), 1), started(&free));
+}
+
+#[test]
+fn binds_wait_for_all_their_evictions() {
+    let mut after = evicting(&["uid-x", "uid-y", "uid-z"]);
+    let (x, y) = (Name::from("uid-x"), Name::from("uid-y"));
+    let binds = waiting();
+    assert_eq!(after.binds(binds.to_vec(), 1), Released::default());
+    assert_eq!(after.ended(&x, false), Released::default(), "one is open");
+    let more = waiting();
+    assert_eq!(after.binds(more.to_vec(), 1), Released::default());
+    let all = [binds.clone(), more].concat();
+    assert_eq!(after.ended(&y, false), started(&all));
+    assert_eq!(after.binds(binds.to_vec(), 1), started(&binds), "none is open any more");
+    assert_eq!(after.ended(&y, true), Released::default());
 }
 
 #[test]
 fn binds_fail_when_one_of_the_evictions_was_refused() {
+    let (x, y) = (Name::from("uid-x"), Name::from("uid-y"));
     for refusals in [[true, false], [false, true], [true, true]] {
-        let mut after = AfterEvictions::default();
-        let [a, b] = gang();
-        let group = &a.placement.group;
-        after.eviction(group);
-        after.eviction(group);
-        assert_eq!((after.hold(a.clone(), 1), after.hold(b.clone(), 1)), (None, None));
-        assert_eq!(after.ended(group, refusals[0]), Released::default());
-        let released = Released {
-            fail: vec![a.clone(), b.clone()],
-            ..Released::default()
-        };
-        assert_eq!(after.ended(group, refusals[1]), released, "{refusals:?}");
-        assert_eq!(after.hold(b.clone(), 2), Some(b), "the next decision does not wait");
+        let mut after = evicting(&["uid-x", "uid-y"]);
+        let binds = waiting();
+        assert_eq!(after.binds(binds.to_vec(), 1), Released::default());
+        assert_eq!(after.ended(&x, refusals[0]), Released::default());
+        assert_eq!(after.ended(&y, refusals[1]), failed(&binds), "{refusals:?}");
+        assert_eq!(
+            after.binds(binds.to_vec(), 1),
+            failed(&binds),
+            "decided before the scheduler knew"
+        );
+        after.eviction(&x);
+        after.eviction(&y);
+        assert_eq!(
+            after.binds(binds.to_vec(), 1),
+            Released::default(),
+            "they are tried again"
+        );
+        assert_eq!(after.ended(&x, false), Released::default());
+        assert_eq!(after.ended(&y, false), started(&binds));
     }
+}
+
+#[test]
+fn evictions_of_pods_that_are_gone_are_forgotten() {
+    let mut after = evicting(&["uid-x", "uid-y"]);
+    let binds = waiting();
+    let (x, y) = (Name::from("uid-x"), Name::from("uid-y"));
+    after.forget(&x);
+    assert_eq!(
+        after.binds(binds.to_vec(), 1),
+        Released::default(),
+        "open until it has ended"
+    );
+    after.ended(&y, true);
+    after.forget(&y);
+    assert_eq!(after.ended(&x, false), failed(&binds));
+    assert_eq!(after.binds(binds.to_vec(), 1), started(&binds));
 }

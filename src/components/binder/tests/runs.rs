@@ -318,17 +318,17 @@ async fn jobs_that_never_end_do_not_hold_up_a_shutdown_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bind_waits_for_the_evictions_for_its_pod_group_and_fails_if_one_is_refused() {
+async fn a_bind_waits_for_the_evictions_that_a_limit_demands_and_fails_if_one_is_refused() {
     let mut case = Case::new().await;
-    let victims = [case.lab.pod("x").await, case.lab.pod("y").await];
-    let (one, shared) = (case.bind_of("one").await, case.sharing("shared").await);
+    let (x, y) = (case.lab.pod("x").await, case.lab.pod("y").await);
+    let (mut one, mut shared) = (case.bind_of("one").await, case.sharing("shared").await);
     let other = case.bind_of("other").await;
-    let refused = case.bind_of("refused").await;
+    let mut refused = case.bind_of("refused").await;
     case.watch().await;
-    let evict_for = |victim: &Pod, bind: &OrderedBind| Evict {
-        for_group: Some(bind.placement.group.clone()),
-        ..evict(victim)
-    };
+    let uids = |pods: &[&Pod]| pods.iter().map(|pod| Arc::clone(&pods::pod_ref(pod).uid)).collect();
+    one.placement.after_evictions = Some(uids(&[&x]));
+    shared.placement.after_evictions = one.placement.after_evictions.clone();
+    refused.placement.after_evictions = Some(uids(&[&x, &y]));
     let evictions = |name: &str| Match {
         name: Some(name.to_owned()),
         ..Match::evictions()
@@ -336,13 +336,8 @@ async fn a_bind_waits_for_the_evictions_for_its_pod_group_and_fails_if_one_is_re
     case.lab
         .fault(evictions("x"), Effect::Delay(Duration::from_secs(2)), Times::Always);
     case.lab.fault(evictions("y"), refuse(403), Times::Always);
-    let orders = vec![
-        evict_for(&victims[0], &one),
-        evict_for(&victims[0], &shared),
-        evict_for(&victims[1], &refused),
-        evict_for(&victims[0], &refused),
-    ];
-    case.order(vec![one, shared, other, refused], orders).await;
+    case.order(vec![one, shared, other, refused], vec![evict(&x), evict(&y)])
+        .await;
     sleep(Duration::from_secs(1)).await;
     assert!(case.is_bound("other").await && !case.is_bound("one").await);
     assert!(case.requests().await.is_empty());

@@ -1,0 +1,87 @@
+//! Binds that must wait for evictions. What an evicted pod holds counts as free in its queue from the decision on, but the API server may refuse the eviction.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::decision::Bind;
+use crate::engine::input::Name;
+use crate::engine::model::Model;
+use crate::engine::model::ids::{PodId, QueueId};
+use crate::engine::model::resources::{Shared, add};
+
+/// Pods below a queue that are evicted, and may stay.
+#[derive(Default)]
+struct Evicting {
+    pods: Vec<PodId>,
+    /// What they hold.
+    held: Shared,
+}
+
+/// A queue that exceeds its limit if evictions are refused.
+struct Full {
+    resources: [bool; 3],
+    evicting: Arc<[Name]>,
+}
+
+/// Records in each bind the evictions without which a queue would exceed its limit.
+pub fn await_evictions(model: &mut Model, binds: &mut [Bind]) {
+    let evicting = model.evicting();
+    if evicting.is_empty() || binds.is_empty() {
+        return;
+    }
+    let full = full_queues(model, &evicting);
+    if full.is_empty() {
+        return;
+    }
+    for bind in binds {
+        let Some(pod) = model.pods().id(&bind.pod.uid) else {
+            continue;
+        };
+        let asked = model.accepted(pod);
+        let full_for = |queue: QueueId| {
+            let full = full.get(&queue)?;
+            (0..3).any(|at| full.resources[at] && asked[at] > 0).then_some(full)
+        };
+        // That of the top queue includes those of the queues below it.
+        let queue = queue_of(model, pod);
+        let last = queue.and_then(|queue| model.path_up(queue).filter_map(full_for).last());
+        bind.after_evictions = last.map(|full| Arc::clone(&full.evicting));
+    }
+}
+
+fn queue_of(model: &Model, pod: PodId) -> Option<QueueId> {
+    let pod = &model.pods()[pod];
+    pod.member?;
+    model.pod_groups()[pod.pod_group?].queue
+}
+
+fn full_queues(model: &Model, evicting: &[PodId]) -> BTreeMap<QueueId, Full> {
+    let mut below: BTreeMap<QueueId, Evicting> = BTreeMap::new();
+    for &pod in evicting {
+        let held = model.accepted(pod);
+        let queues = queue_of(model, pod).into_iter().flat_map(|queue| model.path_up(queue));
+        for queue in queues.filter(|queue| has_limit(model, *queue)) {
+            let sum = below.entry(queue).or_default();
+            sum.pods.push(pod);
+            add(&mut sum.held, &held, 1);
+        }
+    }
+    let full = below.into_iter().filter_map(|(id, evicting)| {
+        let queue = &model.queues()[id];
+        let resources = [0, 1, 2].map(|at| {
+            let exceeded = |limit: i64| queue.allocated[at] + evicting.held[at] > limit;
+            evicting.held[at] > 0 && queue.share(at).limit.is_some_and(exceeded)
+        });
+        let uid = |pod: &PodId| model.pods()[*pod].input.pod.uid.clone();
+        let full = || Full {
+            resources,
+            evicting: evicting.pods.iter().map(uid).collect(),
+        };
+        resources.contains(&true).then(|| (id, full()))
+    });
+    full.collect()
+}
+
+fn has_limit(model: &Model, queue: QueueId) -> bool {
+    (0..3).any(|at| model.queues()[queue].share(at).limit.is_some())
+}

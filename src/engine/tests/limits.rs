@@ -1,0 +1,94 @@
+//! Limits of queues while evictions are not known to be accepted.
+
+use super::scenario::{NOW, group, node, open_queue, placed, pod, queue};
+use crate::engine::Engine;
+use crate::engine::decision::Bind;
+use crate::engine::input::{Event, GroupInput, PodInput, PodStatus, Time};
+use crate::engine::policy::{ActionKind, Policy};
+
+/// A queue with two pods on two nodes of one GPU each.
+fn world(limits: &str) -> (Engine, Vec<PodInput>) {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Allocate, ActionKind::Preempt],
+        ..Policy::default()
+    });
+    engine.apply(open_queue("root"), NOW);
+    engine.apply(Event::Queue(Box::new(queue("q", limits, Time(0)))), NOW);
+    let mut running = Vec::new();
+    for (age, name) in ["a", "b"].into_iter().enumerate() {
+        let on = format!("n{age}");
+        engine.apply(Event::Node(Box::new(node(&on, "1"))), NOW);
+        let group = group(name, "q", age);
+        running.push(placed(pod(&group, 0, "1"), &on));
+        engine.apply(Event::Group(Box::new(group)), NOW);
+    }
+    for pod in &running {
+        engine.apply(Event::Pod(Box::new(pod.clone())), NOW);
+    }
+    (engine, running)
+}
+
+fn waits(engine: &mut Engine, name: &str, priority: i64) {
+    let group = GroupInput {
+        priority,
+        ..group(name, "q", 9)
+    };
+    let pod = pod(&group, 0, "1");
+    engine.apply(Event::Group(Box::new(group)), NOW);
+    engine.apply(Event::Pod(Box::new(pod)), NOW);
+}
+
+/// The binds of a cycle, each with the pods whose eviction it awaits.
+fn bound(engine: &mut Engine) -> Vec<String> {
+    let text = |bind: Bind| {
+        let awaited = bind.after_evictions.iter().flat_map(|uids| uids.iter());
+        let awaited: Vec<&str> = awaited.map(|uid| &**uid).collect();
+        format!("{} after {awaited:?}", bind.pod.name)
+    };
+    engine.cycle(NOW).bind.into_iter().map(text).collect()
+}
+
+/// A pod is evicted for another, which waits for its node. Then a node comes, and a pod that comes before both.
+fn evicted_and_then_another(limits: &str) -> (Engine, Vec<PodInput>) {
+    let (mut engine, running) = world(limits);
+    waits(&mut engine, "p", 75);
+    let decisions = engine.cycle(NOW);
+    assert_eq!((decisions.bind.len(), decisions.evict.len()), (0, 1));
+    assert_eq!(decisions.evict[0].pod, running[1].pod);
+    engine.apply(Event::Node(Box::new(node("n2", "1"))), NOW);
+    waits(&mut engine, "urgent", 80);
+    (engine, running)
+}
+
+#[test]
+fn a_bind_awaits_the_evictions_without_which_its_queue_exceeds_its_limit() {
+    let (mut engine, _) = evicted_and_then_another("-1 L2");
+    // The other pod is evicted for the one that waited first.
+    assert_eq!(bound(&mut engine), ["urgent-000 after [\"a-000\", \"b-000\"]"]);
+}
+
+#[test]
+fn a_bind_awaits_nothing_where_the_limit_has_room() {
+    let (mut engine, _) = evicted_and_then_another("-1 L3");
+    assert_eq!(bound(&mut engine), ["urgent-000 after []"]);
+}
+
+#[test]
+fn a_bind_awaits_no_pod_that_is_seen_to_terminate() {
+    let (mut engine, running) = evicted_and_then_another("-1 L2");
+    let terminating = PodInput {
+        status: PodStatus::Releasing,
+        releasing_since: Some(NOW),
+        ..running[1].clone()
+    };
+    engine.apply(Event::Pod(Box::new(terminating)), NOW);
+    assert_eq!(bound(&mut engine), ["urgent-000 after []"]);
+}
+
+#[test]
+fn once_an_eviction_is_refused_its_queue_is_full_again() {
+    let (mut engine, running) = evicted_and_then_another("-1 L2");
+    let (pod, retry_at) = (running[1].pod.uid.clone(), Some(Time(NOW.0 + 5_000)));
+    engine.apply(Event::Unevicted { pod, retry_at }, NOW);
+    assert!(bound(&mut engine).is_empty());
+}
