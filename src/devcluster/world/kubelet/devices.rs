@@ -1,7 +1,7 @@
 //! The GPUs of a simulated node: each has a UUID, and a pod that asks for GPUs gets the first that are free, as from a device
 //! plugin. A container that runs `unikai reserve` writes the UUID of its GPU into its pod's annotations.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest, Sha256};
@@ -9,33 +9,49 @@ use sha2::{Digest, Sha256};
 /// The annotation in which a reservation pod reports its GPU.
 pub(super) const RESERVED: &str = "run.ai/reserve_for_gpu_index";
 
+/// The GPUs of pods by uid, which the kubelet of a node keeps on its disk.
+pub(super) type Checkpoint = BTreeMap<String, Vec<String>>;
+
 /// The free GPUs of a node, and how many there are.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     all: Vec<String>,
     free: BTreeSet<usize>,
+    before: Checkpoint,
 }
 
 impl Devices {
-    /// The GPUs of a node, named after it.
-    pub fn of(node: &str, count: u32) -> Self {
+    /// The GPUs of a node, named after it, and what an earlier kubelet allocated there.
+    pub fn of(node: &str, count: u32, before: Checkpoint) -> Self {
         let all: Vec<_> = (0..count).map(|number| uuid(node, number)).collect();
         Self {
             free: (0..all.len()).collect(),
             all,
+            before,
         }
     }
 
-    /// Allocates GPUs to a pod. A pod that already reports a GPU, from before the world was started, gets that one.
+    /// Whether a pod has had its GPUs before this kubelet was started.
+    pub fn knows(&self, pod: &Pod) -> bool {
+        let before = pod
+            .metadata
+            .uid
+            .as_ref()
+            .is_some_and(|uid| self.before.contains_key(uid));
+        before || reserved(pod).is_some()
+    }
+
+    /// Allocates GPUs to a pod. One that an earlier kubelet gave GPUs, or that reports one, gets these.
     pub fn take(&mut self, pod: &Pod, count: i64) -> Vec<String> {
-        let known = reserved(pod).and_then(|uuid| self.all.iter().position(|other| other == uuid));
-        let known = known.filter(|at| count > 0 && self.free.contains(at));
+        let before = pod.metadata.uid.as_ref().and_then(|uid| self.before.remove(uid));
+        let before = before.unwrap_or_else(|| reserved(pod).into_iter().map(str::to_owned).collect());
+        let known = before
+            .iter()
+            .filter_map(|uuid| self.all.iter().position(|other| other == uuid));
+        let known: Vec<usize> = known.filter(|at| self.free.contains(at)).collect();
         let count = usize::try_from(count).unwrap_or(0);
-        let taken: Vec<usize> = known
-            .into_iter()
-            .chain(self.free.iter().copied().filter(|at| Some(*at) != known))
-            .take(count)
-            .collect();
+        let others = self.free.iter().copied().filter(|at| !known.contains(at));
+        let taken: Vec<usize> = known.iter().copied().chain(others).take(count).collect();
         for at in &taken {
             self.free.remove(at);
         }
@@ -82,7 +98,7 @@ mod tests {
 
     #[test]
     fn each_gpu_is_given_once_and_can_be_given_again() {
-        let mut devices = Devices::of("n1", 2);
+        let mut devices = Devices::of("n1", 2, Checkpoint::new());
         let pod = Pod::default();
         let mut first = devices.take(&pod, 1);
         let second = devices.take(&pod, 1);
@@ -95,10 +111,21 @@ mod tests {
 
     #[test]
     fn an_existing_pod_keeps_the_gpu_that_it_names() {
-        let mut devices = Devices::of("n1", 4);
+        let mut devices = Devices::of("n1", 4, Checkpoint::new());
         let uuid = uuid("n1", 2);
         let mut pod = Pod::default();
         pod.metadata.annotations = Some([(RESERVED.to_owned(), uuid.clone())].into());
         assert_eq!(devices.take(&pod, 1), [uuid]);
+    }
+
+    #[test]
+    fn after_a_restart_of_the_kubelet_a_pod_keeps_its_gpus() {
+        let uuids = [uuid("n1", 3), uuid("n1", 1)];
+        let before = Checkpoint::from([("u".to_owned(), uuids.to_vec())]);
+        let mut devices = Devices::of("n1", 4, before);
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some("u".to_owned());
+        assert!(devices.knows(&pod) && !devices.knows(&Pod::default()));
+        assert_eq!(devices.take(&pod, 2), uuids);
     }
 }

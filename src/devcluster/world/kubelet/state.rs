@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodStatus};
 use serde_json::Value;
 
-use super::devices::{self, Devices};
+use super::devices::{self, Checkpoint, Devices};
 use super::lifetime::{Lifetime, Outcome};
 use super::status::{Report, Shown};
 use crate::devcluster::world::Timings;
@@ -33,6 +33,8 @@ pub(super) struct Kubelets {
     timings: Timings,
     config_map_exists: ConfigMapExists,
     nodes: BTreeMap<String, NodeState>,
+    /// What kubelets that ended have left, by node.
+    checkpoints: BTreeMap<String, Checkpoint>,
     pods: HashMap<Key, PodRun>,
     timers: BTreeSet<(Timestamp, Key)>,
     /// ConfigMap → pods that wait for it.
@@ -111,6 +113,7 @@ impl Kubelets {
             timings,
             config_map_exists,
             nodes: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
             pods: HashMap::new(),
             timers: BTreeSet::new(),
             awaiting: HashMap::new(),
@@ -131,24 +134,25 @@ impl Kubelets {
     /// Starts the kubelet of a node that is registered as `object`, with the pods that it already has.
     pub fn start(&mut self, spec: &NodeSpec, object: Node, index: usize, mut pods: Vec<Arc<Pod>>, now: Timestamp) {
         self.stop(&spec.name);
+        let before = self.checkpoints.remove(&spec.name).unwrap_or_default();
         let state = NodeState {
             object,
             capacity: Amounts::from_quantities(&spec.allocatable()),
             held: Amounts::default(),
-            devices: Devices::of(&spec.name, spec.gpus),
+            devices: Devices::of(&spec.name, spec.gpus, before),
             index,
             addresses_given: 0,
         };
-        self.nodes.insert(spec.name.clone(), state);
-        // Running pods were admitted before pending ones; those that name their GPU come before those that get any.
+        // Running pods were admitted before pending ones; those that have their GPUs come before those that get any.
         pods.sort_by_key(|pod| {
             (
                 phase(pod) != "Running",
-                devices::reserved(pod).is_none(),
+                !state.devices.knows(pod),
                 pod.metadata.creation_timestamp.clone(),
                 Key::of(&pod.metadata),
             )
         });
+        self.nodes.insert(spec.name.clone(), state);
         for pod in pods {
             self.pod_changed(&Key::of(&pod.metadata), Some(&pod), now);
         }
@@ -156,12 +160,16 @@ impl Kubelets {
 
     /// Ends the kubelet of a node; its pods are left as they are.
     pub fn stop(&mut self, node: &str) {
-        let of_node: Vec<Key> = self
-            .pods
-            .iter()
-            .filter(|(_, run)| run.node == node)
-            .map(|(key, _)| key.clone())
-            .collect();
+        let (mut of_node, mut left) = (Vec::new(), Checkpoint::new());
+        for (key, run) in self.pods.iter().filter(|(_, run)| run.node == node) {
+            of_node.push(key.clone());
+            if let Some(uid) = run.pod.metadata.uid.clone().filter(|_| !run.devices.is_empty()) {
+                left.insert(uid, run.devices.clone());
+            }
+        }
+        if self.nodes.contains_key(node) {
+            self.checkpoints.insert(node.to_owned(), left);
+        }
         for key in of_node {
             self.remove(&key);
         }
