@@ -70,6 +70,8 @@ pub struct Engine {
     model: Model,
     /// The epoch of [`Change::Any`] at the start of the last cycle.
     seen: Seen,
+    /// The same at its end.
+    concluded: Seen,
     kept: Kept,
     /// The last report about each pod group.
     reported: BTreeMap<PodGroupId, Reported>,
@@ -118,6 +120,7 @@ impl Engine {
             policy,
             model,
             seen: Seen::default(),
+            concluded: Seen::default(),
             kept: Kept::default(),
             reported: BTreeMap::new(),
             unknown_sub_groups: BTreeMap::new(),
@@ -168,6 +171,9 @@ impl Engine {
         if !self.seen.catch_up(self.model.epochs().of(Change::Any)) {
             return decisions;
         }
+        if !self.concluded.is_current(self.model.epochs().of(Change::Any)) {
+            self.kept.turns.changed();
+        }
         // The cycle collects these instants again.
         self.wake.clear();
         self.kept.placing = None;
@@ -209,15 +215,25 @@ impl Engine {
         let protection = cycle.log.protected_until;
         self.wake
             .extend(protection.map(|until| (until, WakeReason::MinRuntime)));
+        let unfinished = cycle.unfinished;
         Self::report_waiting(&mut self.reported, &mut cycle, &mut decisions);
         cycle.kept.placing = None;
         conclude(&mut cycle, &mut decisions);
         (cycle.observer)(Stage::Finished);
         self.report_strays(&mut decisions);
         // Evictions and spared pods change what is free: pod groups that wait are tried once more.
-        if !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty()) {
+        let again = if unfinished {
+            if !(decisions.evict.is_empty() && decisions.bind.is_empty()) {
+                self.kept.turns.changed();
+            }
+            true
+        } else {
+            self.kept.turns.begin_again()
+        };
+        if again || !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty()) {
             self.model.decide_again();
         }
+        self.concluded = Seen::at(self.model.epochs().of(Change::Any));
         decisions
     }
 

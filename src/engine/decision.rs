@@ -365,10 +365,12 @@ pub struct GroupTimes {
 pub struct Work {
     /// Pod groups tried.
     pub groups_tried: u64,
-    /// Nodes tested for a pod.
+    /// Nodes tested or ranked for a pod.
     pub nodes_tested: u64,
     /// Candidate victim sets simulated.
     pub candidates_simulated: u64,
+    /// Pods that these evicted and placed again.
+    pub pods_simulated: u64,
     /// Candidate victim sets that had failed before.
     pub candidates_repeated: u64,
     /// Candidate victim sets with which the pods fitted, but that are not acceptable.
@@ -383,6 +385,7 @@ impl Work {
             groups_tried: self.groups_tried - before.groups_tried,
             nodes_tested: self.nodes_tested - before.nodes_tested,
             candidates_simulated: self.candidates_simulated - before.candidates_simulated,
+            pods_simulated: self.pods_simulated - before.pods_simulated,
             candidates_repeated: self.candidates_repeated - before.candidates_repeated,
             candidates_refused: self.candidates_refused - before.candidates_refused,
         }

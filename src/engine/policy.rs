@@ -209,6 +209,9 @@ pub const DEVICE_LOCALITY_MOST: usize = 3;
 /// searches without a solution repeat in each.
 pub const COMPLETE_SEARCH_STEPS: usize = 8_192;
 
+/// Default of [`Policy::search_steps`]: about a tenth of a second.
+pub const SEARCH_STEPS: u64 = 2_000_000;
+
 /// The engine's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
@@ -225,6 +228,9 @@ pub struct Policy {
     /// Consolidation for one pod group considers at most this many other pod groups, and one, from the end of the order, as KAI does; 0 = no consolidation,
     /// `None` = no limit.
     pub max_consolidation_victims: Option<usize>,
+    /// Step limit of searches for victims that find nothing, for each action of a cycle; pod groups without a search then are first in the next cycle. A node that is
+    /// tested for a pod counts one, a pod that is evicted or placed in a simulation sixteen.
+    pub search_steps: u64,
     /// How disruption budgets are treated.
     pub disruption_budgets: DisruptionBudgets,
     /// How long a pod group may stay below its minimum before it is evicted; `None` = for ever.
@@ -274,6 +280,7 @@ impl Default for Policy {
             full_hierarchy: true,
             consolidating_reclaim: true,
             max_consolidation_victims: Some(16),
+            search_steps: SEARCH_STEPS,
             disruption_budgets: DisruptionBudgets::Prefer,
             staleness_grace: Some(60_000),
             stuck_after: 120_000,

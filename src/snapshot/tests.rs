@@ -12,15 +12,27 @@ use crate::engine::policy::{
     VictimGenerator,
 };
 use crate::kinds::Object;
+use crate::mirror::identity::{Account, OwnPods};
 use crate::mirror::{Home, Settings, Shard};
 use crate::scheduler_core::SchedulerCore;
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
+fn account(namespace: &str, name: &str) -> Account {
+    Account {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
 /// Settings that all differ from the defaults.
 fn unusual() -> (Settings, Policy) {
     let settings = Settings {
         scheduler_name: "other".to_owned(),
+        own_pods: OwnPods {
+            reservation: account("gpus", "holder"),
+            scaling: account("scale", "scaler"),
+        },
         shard: Shard {
             key: "pool".to_owned(),
             value: "a".to_owned(),
@@ -65,6 +77,8 @@ fn unusual() -> (Settings, Policy) {
         full_hierarchy: false,
         consolidating_reclaim: false,
         max_consolidation_victims: None,
+        // Not a setting of administrators.
+        search_steps: Policy::default().search_steps,
         disruption_budgets: DisruptionBudgets::Respect,
         staleness_grace: None,
         stuck_after: 5_000,

@@ -12,6 +12,7 @@ use super::context::CycleContext;
 use super::cycle_log::CycleLog;
 use super::node_scratch::NodeScratch;
 use super::place::{PlacementCaches, Placer};
+use super::victims::turns::Turns;
 
 /// State that is kept between cycles beside the model.
 #[derive(Debug, Default)]
@@ -22,6 +23,8 @@ pub struct Kept {
     pub capacity: CapacityTables,
     /// See [`NodeScratch`].
     pub node_scratch: NodeScratch,
+    /// See [`Turns`].
+    pub turns: Turns,
     /// The pod group that is being placed.
     pub placing: Option<PodGroupId>,
 }
@@ -40,6 +43,8 @@ pub struct Cycle<'a> {
     pub log: CycleLog,
     /// Steps that the complete search may still take.
     pub steps_left: usize,
+    /// An action ended before each pod group had its search: the next cycle goes on.
+    pub unfinished: bool,
     /// Is called after each stage.
     pub observer: Observer<'a>,
 }
@@ -59,6 +64,7 @@ impl<'a> Cycle<'a> {
             caches: PlacementCaches::default(),
             log: CycleLog::default(),
             steps_left: context.policy.plugins.complete_search_steps,
+            unfinished: false,
             observer,
         }
     }

@@ -4,7 +4,7 @@ use super::scenario::{NOW, group, node, pod, queue};
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupInput, PodStatus, Time};
-use crate::engine::policy::Policy;
+use crate::engine::policy::{ActionKind, Policy};
 
 /// A full cluster, in which `pod_groups` pod groups of `pods` pods of `gpus` GPUs wait in another queue.
 fn full(nodes: usize, quotas: [usize; 2], pod_groups: usize, pods: usize, gpus: &str) -> Vec<Event> {
@@ -78,4 +78,37 @@ fn many_searches_take_one_simulation_each() {
         );
         assert_eq!(decisions.work.candidates_simulated, 8 * nodes as u64);
     }
+}
+
+/// Two pods of a whole node each that must be on the same node, and one that may be anywhere.
+#[test]
+fn a_search_in_vain_delays_the_others_by_one_cycle_at_most() {
+    let mut events = full(2, [0, 16], 0, 0, "");
+    let mut first = group("first", "q1", 20);
+    first.min_member = Some(2);
+    let second = group("second", "q1", 21);
+    for number in 0..2 {
+        let mut one = pod(&first, number, "8");
+        one.needs_mut().node_selector = vec![("kubernetes.io/hostname".into(), "n0000".into())];
+        events.push(Event::Pod(Box::new(one)));
+    }
+    events.push(Event::Pod(Box::new(pod(&second, 0, "8"))));
+    events.extend([first, second].map(|group| Event::Group(Box::new(group))));
+    let evictions = |search_steps: u64| -> Vec<usize> {
+        let mut policy = Policy::default();
+        (policy.search_steps, policy.plugins.complete_search_steps) = (search_steps, 0);
+        policy.actions = vec![ActionKind::Allocate, ActionKind::Reclaim];
+        let mut engine = Engine::new(policy);
+        for event in &events {
+            engine.apply(event.clone(), NOW);
+        }
+        let mut evictions = Vec::new();
+        while engine.next_wakeup(NOW).is_some_and(|(at, _)| at <= NOW) {
+            evictions.push(engine.cycle(NOW).evict.len());
+        }
+        evictions
+    };
+    // The cycle after evictions tries once more.
+    assert_eq!(evictions(u64::MAX), [8, 0]);
+    assert_eq!(evictions(0), [0, 8, 0]);
 }

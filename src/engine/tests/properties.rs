@@ -491,8 +491,30 @@ fn with_steps(mut engine: Engine, steps: usize) -> Engine {
     engine
 }
 
+/// The default settings, with so many steps for searches in vain.
+fn with_search_steps(mut engine: Engine, steps: u64) -> Engine {
+    let mut policy = engine.policy.clone();
+    policy.search_steps = steps;
+    engine.set_policy(policy);
+    engine
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn each_pod_group_has_its_search_when_these_are_limited(cluster in clusters_of(4..24)) {
+        let mut engine = with_search_steps(engine(&cluster.events(), &ALL_ACTIONS), 0);
+        let mut cycles = 0;
+        while engine.next_wakeup(NOW).is_some_and(|(at, _)| at <= NOW) {
+            engine.cycle(NOW);
+            cycles += 1;
+            prop_assert!(cycles < 200, "it does not end");
+        }
+        let mut whole = with_search_steps(engine, u64::MAX);
+        let decisions = whole.cycle(NOW);
+        prop_assert!(decisions.evict.is_empty() && decisions.bind.is_empty(), "{decisions:?}");
+    }
 
     #[test]
     fn victims_are_found_if_any_set_of_them_suffices(cluster in clusters_of(3..12)) {

@@ -12,7 +12,7 @@ use super::precheck::{claims_in_vain, is_impossible, may_reclaim, note_delays, p
 use super::record::record;
 use super::rules::EvictingAction;
 use super::search::VictimSearch;
-use super::{Answer, Case};
+use super::{Answer, Case, turns};
 use crate::engine::actions::context::CycleContext;
 use crate::engine::actions::cycle::Cycle;
 use crate::engine::actions::skip::FailedPodGroups;
@@ -30,8 +30,12 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
     note_delays(cycle, action);
     let mut pod_groups = preemptors(cycle, action);
     let mut failed_before = FailedPodGroups::default();
+    let (mut in_vain, mut steps, mut complete) = (Vec::new(), 0, true);
     while let Some(entry) = next_preemptor(cycle, &mut pod_groups, action) {
         let pod_group = entry.pod_group;
+        if cycle.kept.turns.had_one(action.kind(), pod_group) {
+            continue;
+        }
         cycle.begin_placing(pod_group);
         let Some(queue) = schedulable_queue(cycle.model, pod_group) else {
             continue;
@@ -51,7 +55,11 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
             || !promising(cycle, action, queue, &pods, preemptible);
         let end = if must_fail {
             SearchEnd::NotAttempted
+        } else if steps > policy.search_steps {
+            complete = false;
+            break;
         } else {
+            let before = cycle.log.work;
             let case = Case {
                 action,
                 pod_group,
@@ -77,6 +85,8 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
                 }
                 None => {
                     failed_before.failed(cycle.model, table, pod_group);
+                    in_vain.push(pod_group);
+                    steps += turns::steps(cycle.log.work.since(before));
                     why_not(cycle)
                 }
             }
@@ -84,6 +94,8 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
         let action = action.kind();
         (cycle.observer)(Stage::TakenUp { action, end });
     }
+    cycle.kept.turns.end(action.kind(), in_vain);
+    cycle.unfinished |= !complete;
 }
 
 /// How a search ended that found nothing.

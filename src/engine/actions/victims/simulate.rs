@@ -32,7 +32,9 @@ impl VictimSearch<'_> {
             self.capacity.some.clone()
         };
         let mut victims: Vec<PodGroupId> = Vec::new();
-        for pod in candidate.in_order() {
+        let evicted = candidate.in_order();
+        self.log.work.pods_simulated += (evicted.len() + count) as u64;
+        for pod in evicted {
             if let Some(node) = node_of(self.model, pod) {
                 nodes.add(node.at());
             }

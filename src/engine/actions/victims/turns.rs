@@ -1,0 +1,50 @@
+//! Turns of pod groups at searches for victims. Searches that find nothing are limited in their steps, for each action of a cycle, so that a full cluster in which
+//! many pod groups wait does not delay the decisions for others. Where a cycle ended before each pod group had a search, the next one goes on with the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::engine::decision::Work;
+use crate::engine::model::ids::PodGroupId;
+use crate::engine::policy::ActionKind;
+
+/// Pods simulated count as so many nodes tested.
+const POD: u64 = 16;
+
+/// A round of searches, which ends when each pod group had its turn in each action.
+#[derive(Debug, Default)]
+pub struct Turns {
+    /// The pod groups whose search found nothing, by action.
+    in_vain: BTreeMap<ActionKind, BTreeSet<PodGroupId>>,
+    /// The model has changed since the round began, so that another search may find something.
+    changed: bool,
+}
+
+impl Turns {
+    /// Whether a pod group waits until the others had their turns.
+    #[must_use]
+    pub fn had_one(&self, action: ActionKind, pod_group: PodGroupId) -> bool {
+        self.in_vain.get(&action).is_some_and(|had| had.contains(&pod_group))
+    }
+
+    /// An action has ended, and searched in vain for these pod groups.
+    pub fn end(&mut self, action: ActionKind, in_vain: Vec<PodGroupId>) {
+        self.in_vain.entry(action).or_default().extend(in_vain);
+    }
+
+    /// The model has changed.
+    pub fn changed(&mut self) {
+        self.changed |= !self.in_vain.is_empty();
+    }
+
+    /// Each pod group has had its turn. Returns whether there is to be another round, although no change will follow.
+    pub fn begin_again(&mut self) -> bool {
+        self.in_vain.clear();
+        std::mem::take(&mut self.changed)
+    }
+}
+
+/// The steps of a search.
+#[must_use]
+pub fn steps(work: Work) -> u64 {
+    work.nodes_tested + POD * work.pods_simulated
+}
