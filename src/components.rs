@@ -70,6 +70,7 @@ use figures::Figures;
 use heartbeat::Heartbeat;
 use history::History;
 use leadership::{Leading, Pools, Scope, Term};
+use pods::OwnPods;
 use queues::shown::MetricLabel;
 use readiness::Readiness;
 use watches::Stores;
@@ -309,6 +310,8 @@ pub struct Settings {
     pub namespace: String,
     /// Pods with this `spec.schedulerName` are ours.
     pub scheduler_name: String,
+    /// The operator's own pods.
+    pub own_pods: OwnPods,
     /// Label that names a workload's queue.
     pub queue_label_key: String,
     /// Node pools: the label that names them, and which of them have a shard.
@@ -367,6 +370,7 @@ impl Default for Settings {
             parts: Parts::default(),
             namespace: object::NAMESPACE.to_owned(),
             scheduler_name: object::SCHEDULER_NAME.to_owned(),
+            own_pods: OwnPods::default(),
             queue_label_key: label::QUEUE.to_owned(),
             pools: Pools::default(),
             default_queue: object::DEFAULT_QUEUE.to_owned(),

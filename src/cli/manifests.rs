@@ -48,6 +48,22 @@ pub struct Args {
     /// The operator's --node-pool-label-key
     #[arg(long, value_name = "LABEL", default_value = label::NODE_POOL)]
     node_pool_label_key: String,
+
+    /// The operator's --reservation-namespace
+    #[arg(long, value_name = "NAMESPACE", default_value = object::RESERVATION_NAMESPACE)]
+    reservation_namespace: String,
+
+    /// The operator's --reservation-service-account
+    #[arg(long, value_name = "NAME", default_value = object::RESERVATION_SERVICE_ACCOUNT)]
+    reservation_service_account: String,
+
+    /// The operator's --scale-adjust-namespace
+    #[arg(long, value_name = "NAMESPACE", default_value = object::SCALE_ADJUST_NAMESPACE)]
+    scale_adjust_namespace: String,
+
+    /// The operator's --scale-adjust-service-account
+    #[arg(long, value_name = "NAME", default_value = object::SCALE_ADJUST_NAMESPACE)]
+    scale_adjust_service_account: String,
 }
 
 impl Args {
@@ -60,6 +76,10 @@ impl Args {
             scheduler_name: object::SCHEDULER_NAME.to_owned(),
             queue_label_key: label::QUEUE.to_owned(),
             node_pool_label_key: label::NODE_POOL.to_owned(),
+            reservation_namespace: object::RESERVATION_NAMESPACE.to_owned(),
+            reservation_service_account: object::RESERVATION_SERVICE_ACCOUNT.to_owned(),
+            scale_adjust_namespace: object::SCALE_ADJUST_NAMESPACE.to_owned(),
+            scale_adjust_service_account: object::SCALE_ADJUST_NAMESPACE.to_owned(),
         }
     }
 
@@ -69,6 +89,26 @@ impl Args {
             ("scheduler-name", &self.scheduler_name, object::SCHEDULER_NAME),
             ("queue-label-key", &self.queue_label_key, label::QUEUE),
             ("node-pool-label-key", &self.node_pool_label_key, label::NODE_POOL),
+            (
+                "reservation-namespace",
+                &self.reservation_namespace,
+                object::RESERVATION_NAMESPACE,
+            ),
+            (
+                "reservation-service-account",
+                &self.reservation_service_account,
+                object::RESERVATION_SERVICE_ACCOUNT,
+            ),
+            (
+                "scale-adjust-namespace",
+                &self.scale_adjust_namespace,
+                object::SCALE_ADJUST_NAMESPACE,
+            ),
+            (
+                "scale-adjust-service-account",
+                &self.scale_adjust_service_account,
+                object::SCALE_ADJUST_NAMESPACE,
+            ),
         ];
         let changed = named.iter().filter(|(_, value, usual)| *value != usual);
         changed
@@ -82,6 +122,10 @@ impl Args {
             ("SCHEDULER_NAME", self.scheduler_name.clone()),
             ("QUEUE_LABEL_KEY", self.queue_label_key.clone()),
             ("NODE_POOL_LABEL_KEY", self.node_pool_label_key.clone()),
+            ("RESERVATION_NAMESPACE", self.reservation_namespace.clone()),
+            ("RESERVATION_ACCOUNT", self.reservation_service_account.clone()),
+            ("SCALING_NAMESPACE", self.scale_adjust_namespace.clone()),
+            ("SCALING_ACCOUNT", self.scale_adjust_service_account.clone()),
             ("IMAGE", quoted(&self.image)),
             ("PULL_POLICY", "IfNotPresent".to_owned()),
             ("PRIORITY_CLASS", "system-cluster-critical".to_owned()),
@@ -126,9 +170,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut all = files_of(&args);
     if args.dir.is_some() {
         all.push(kustomize::base(&all));
-        all.extend(folders());
+        all.extend(folders(&args));
     } else if args.gpu_sharing {
-        all.extend(gpu_sharing());
+        all.extend(gpu_sharing_of(&args));
     }
     output::emit(&all, args.dir.as_deref())?;
     Ok(ExitCode::SUCCESS)
@@ -185,8 +229,12 @@ const MONITORING: [(&str, &str); 3] = [
 
 /// The files of `manifests/gpu-sharing/`, applied for GPU sharing.
 pub fn gpu_sharing() -> Vec<(String, String)> {
-    let values = Args::with_image(DEFAULT_IMAGE).values();
-    vec![("gpu-sharing/gpu-sharing.yaml".to_owned(), fill(GPU_SHARING, &values))]
+    gpu_sharing_of(&Args::with_image(DEFAULT_IMAGE))
+}
+
+fn gpu_sharing_of(args: &Args) -> Vec<(String, String)> {
+    let text = fill(GPU_SHARING, &args.values());
+    vec![("gpu-sharing/gpu-sharing.yaml".to_owned(), text)]
 }
 
 /// The files of `manifests/numa-exporter/`, applied for the NUMA exporter.
@@ -199,8 +247,8 @@ pub fn numa_exporter() -> Vec<(String, String)> {
 }
 
 /// The files of all folders below `manifests/`: optional objects, `Kustomization` files, and the chart.
-fn folders() -> Vec<(String, String)> {
-    let values = Args::with_image(DEFAULT_IMAGE).values();
+fn folders(args: &Args) -> Vec<(String, String)> {
+    let values = args.values();
     let network_policy = include_str!("manifests/network-policy.yaml");
     let mut templates = vec![
         ("config-maps/rbac.yaml".to_owned(), CONFIG_MAPS),

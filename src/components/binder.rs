@@ -223,7 +223,7 @@ impl Binder {
     fn new(context: Context, stores: Arc<Stores>, bus: Bus, group_requests: mpsc::Sender<GroupRequest>) -> Self {
         Self {
             caller: Caller::new(context.clone(), CALLS_MAX),
-            groups: Groups::new(context.settings.sharing.max_wait),
+            groups: Groups::new(context.settings.sharing.max_wait, context.settings.own_pods.clone()),
             reviews: Reviews::default(),
             context,
             stores,
@@ -270,7 +270,9 @@ impl Binder {
             Change::Applied(Object::Pod(pod)) => {
                 self.reviews.pod(&pod, now);
                 // GPU group labels of pods of other schedulers are ignored.
-                if pods::is_ours(&pod, &self.context.settings) || reservation::is_one(&pod) {
+                if pods::is_ours(&pod, &self.context.settings)
+                    || reservation::is_one(&pod, &self.context.settings.own_pods)
+                {
                     self.groups.pod(&pod, now)
                 } else {
                     Vec::new()

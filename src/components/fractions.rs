@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, SecurityCon
 
 use super::gpu_operator::Cdi;
 use crate::api::QuantityMap;
-use crate::api::names::annotation;
+use crate::api::names::{annotation, object};
 
 /// The position of the container that gets the GPU portion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub fn direct(capabilities: &str) -> String {
 pub struct Settings {
     /// The image of reservation pods: unikai's own.
     pub image: String,
+    /// The value of the label `app` on reservation pods.
+    pub app_label: String,
     /// The runtime class of reservation pods.
     pub runtime_class: Option<String>,
     /// Timeout for the device that a reservation pod reports.
@@ -98,6 +100,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             image: IMAGE.to_owned(),
+            app_label: object::RESERVATION_APP.to_owned(),
             runtime_class: None,
             max_wait: Duration::from_secs(40),
             cdi: Cdi::Auto,

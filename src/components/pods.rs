@@ -12,7 +12,7 @@ use kube::api::{ObjectMeta, PostParams};
 use super::Settings;
 use crate::engine::input::PodRef;
 
-pub use crate::mirror::identity::{Role, annotated_group, default_group_name, group_key, pod_ref, role};
+pub use crate::mirror::identity::{Account, OwnPods, Role, annotated_group, default_group_name, group_key, pod_ref};
 
 /// Whether the pod names our scheduler.
 #[must_use]

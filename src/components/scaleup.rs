@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
-use crate::api::names::{condition, object, reason};
+use crate::api::names::{condition, reason};
 use crate::components::bus::{Change, Kind, Object, ToScaleUp};
 use crate::components::pods::Role;
 use crate::components::retry::{Failure, failure};
@@ -124,14 +124,18 @@ impl ScaleUp {
         self.complete && self.work.is_empty() && self.context.is_leading()
     }
 
+    fn is_scaling(&self, pod: &Pod) -> bool {
+        self.context.settings.own_pods.role(pod) == Role::Scaling
+    }
+
     fn plan(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
     fn take(&mut self, change: Change, now: Instant) {
         let changed = match &change {
-            Change::Applied(Object::Pod(pod)) if is_scaling(pod) => self.need.scaling(pod),
-            Change::Deleted(Object::Pod(pod)) if is_scaling(pod) => self.need.scaling_gone(pod),
+            Change::Applied(Object::Pod(pod)) if self.is_scaling(pod) => self.need.scaling(pod),
+            Change::Deleted(Object::Pod(pod)) if self.is_scaling(pod) => self.need.scaling_gone(pod),
             Change::Applied(Object::Pod(pod)) if pods::is_ours(pod, &self.context.settings) => self.need.pod(pod),
             Change::Deleted(Object::Pod(pod)) => self.need.pod_gone(&Key::of(&pod.metadata)),
             Change::Synced(Kind::Pod) => !std::mem::replace(&mut self.complete, true),
@@ -174,18 +178,14 @@ impl ScaleUp {
     }
 }
 
-/// Whether a pod is a scaling pod.
-fn is_scaling(pod: &Pod) -> bool {
-    pods::role(pod) == Role::Scaling
-}
-
 async fn carry_out(context: Context, plan: Plan) -> Done {
     let mut done = Done {
         made: Vec::new(),
         any_gone: false,
         failed: false,
     };
-    let api: Api<Pod> = Api::namespaced(context.writes.clone(), object::SCALE_ADJUST_NAMESPACE);
+    let account = &context.settings.own_pods.scaling;
+    let api: Api<Pod> = Api::namespaced(context.writes.clone(), &account.namespace);
     for (name, uid) in plan.take_away {
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -200,7 +200,7 @@ async fn carry_out(context: Context, plan: Plan) -> Done {
         }
     }
     for (key, gpus) in plan.make {
-        let Some(pod) = need::scaling_pod(&key, gpus, &context.settings.scaling) else {
+        let Some(pod) = need::scaling_pod(&key, gpus, &context.settings.scaling, account) else {
             continue;
         };
         let name = pod.name_any();

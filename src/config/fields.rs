@@ -70,7 +70,6 @@ const ADDRESSES: &str = "addresses are those of the flags --http-address and --w
 const ONE_CLIENT: &str = "requests to the API server have no client-side rate limit";
 const IMAGE: &str =
     "these pods run a command of unikai's own image, which KAI's images do not have: see the flag --reservation-image";
-const NAMESPACES: &str = "RBAC rules, admission policies and the operator recognise these pods by the namespace and the service account of the manifests";
 const WEBHOOKS: &str = "the RBAC rules of the manifests name these objects by their default names, as KAI's do";
 const PROMETHEUS: &str = "unikai creates no Prometheus";
 const NO_CONCURRENCY: &str = "concurrency adapts to the latency of the API server";
@@ -229,9 +228,24 @@ const CONFIG: &[Field] = &[
         "40",
         "How many seconds a bind waits until the reservation pod reports its GPU",
     ),
-    nothing("spec.binder.resourceReservation.namespace", NAMESPACES),
-    nothing("spec.binder.resourceReservation.serviceAccountName", NAMESPACES),
-    nothing("spec.binder.resourceReservation.appLabel", NAMESPACES),
+    components(
+        "spec.binder.resourceReservation.namespace",
+        "--reservation-namespace",
+        "kai-resource-reservation",
+        "The namespace of reservation pods. It needs the rights of `manifests/gpu-sharing/`, see below",
+    ),
+    components(
+        "spec.binder.resourceReservation.serviceAccountName",
+        "--reservation-service-account",
+        "kai-resource-reservation",
+        "The service account of reservation pods",
+    ),
+    components(
+        "spec.binder.resourceReservation.appLabel",
+        "--reservation-app-label",
+        "kai-resource-reservation",
+        "The label `app` of reservation pods",
+    ),
     components(
         "spec.binder.resourceReservation.runtimeClassName",
         "--reservation-runtime-class-name",
@@ -383,8 +397,18 @@ const CONFIG: &[Field] = &[
         "Whether scaling pods are created, by which a cluster autoscaler sees the demand for shared GPUs",
     ),
     nothing("spec.nodeScaleAdjuster.args.scalingPodImage", IMAGE),
-    nothing("spec.nodeScaleAdjuster.args.nodeScaleNamespace", NAMESPACES),
-    nothing("spec.nodeScaleAdjuster.args.nodeScaleServiceAccount", NAMESPACES),
+    components(
+        "spec.nodeScaleAdjuster.args.nodeScaleNamespace",
+        "--scale-adjust-namespace",
+        "kai-scale-adjust",
+        "The namespace of scaling pods",
+    ),
+    components(
+        "spec.nodeScaleAdjuster.args.nodeScaleServiceAccount",
+        "--scale-adjust-service-account",
+        "kai-scale-adjust",
+        "The service account of scaling pods",
+    ),
     components(
         "spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio",
         "--gpu-memory-to-fraction-ratio",
@@ -768,7 +792,12 @@ An invalid shard does not affect Config, and an invalid Config does not affect s
 in unikai, with the reason.
 ";
 
-const CONFIG_IS: &str = "Only the object named `kai-config` has an effect.";
+const CONFIG_IS: &str = "\
+Only the object named `kai-config` has an effect.
+
+If reservation or scaling pods have another namespace or service account than by default, install rights and policies for these:
+`unikai manifests --gpu-sharing --reservation-namespace NAME` (and the flags beside it), or the chart's values `global.resourceReservation` and `global.scaleAdjust`.
+Change them only while no GPU is shared: reservation pods elsewhere are not recognised as such.";
 
 const SHARD_IS: &str = "\
 Each shard schedules one node pool: the nodes, queues and pod groups with the label `kai.scheduler/node-pool` of that value, or those without the

@@ -12,6 +12,7 @@ use crate::api::config::{
     BinderConfig, ConfigSpec, Global, PrometheusConfig, QueueControllerConfig, ResourceReservation, Service,
 };
 use crate::components::gpu_operator::Cdi;
+use crate::components::pods::Account;
 use crate::components::queues::shown::MetricLabel;
 use crate::mirror::policy::Finding;
 
@@ -288,6 +289,21 @@ fn binder(given: &BinderConfig, reading: &mut Reading) {
     reservation(&given.resource_reservation.clone().unwrap_or_default(), reading);
 }
 
+/// The service account of a kind of the operator's own pods: its namespace and its name, where they are set.
+fn account(flags: Account, given: [(String, &Option<String>); 2], reading: &mut Reading) -> Account {
+    let [namespace, name] = given.map(|(path, name)| {
+        let name = name.clone().filter(|name| !name.is_empty())?;
+        if !words::is_name(&name) {
+            reading.wrong(path, format!("{name:?} is not a name of Kubernetes"));
+        }
+        Some(name)
+    });
+    Account {
+        namespace: namespace.unwrap_or(flags.namespace),
+        name: name.unwrap_or(flags.name),
+    }
+}
+
 fn reservation(given: &ResourceReservation, reading: &mut Reading) {
     let mut max_wait = reading.common.components.sharing.max_wait;
     let path = "spec.binder.resourceReservation";
@@ -305,6 +321,18 @@ fn reservation(given: &ResourceReservation, reading: &mut Reading) {
             format!("{class:?} is not a name of Kubernetes"),
         );
     }
+    if let Some(app) = given.app_label.clone().filter(|app| !app.is_empty()) {
+        if !words::is_label_word(&app) {
+            reading.wrong(format!("{path}.appLabel"), format!("{app:?} is not a label value"));
+        }
+        reading.common.components.sharing.app_label = app;
+    }
+    let names = [
+        (format!("{path}.namespace"), &given.namespace),
+        (format!("{path}.serviceAccountName"), &given.service_account_name),
+    ];
+    let own = reading.common.components.own_pods.reservation.clone();
+    reading.common.components.own_pods.reservation = account(own, names, reading);
     let sharing = &mut reading.common.components.sharing;
     sharing.max_wait = max_wait;
     if let Some(class) = &given.runtime_class_name {
@@ -414,6 +442,18 @@ fn node_scale_adjuster(spec: &ConfigSpec, reading: &mut Reading) {
     let scaling = &mut reading.common.components.scaling;
     let enabled = adjuster.service.as_ref().and_then(|service| service.enabled);
     scaling.on = enabled.unwrap_or(scaling.on);
+    let args = adjuster.args.clone().unwrap_or_default();
+    let path = "spec.nodeScaleAdjuster.args";
+    let names = [
+        (format!("{path}.nodeScaleNamespace"), &args.node_scale_namespace),
+        (
+            format!("{path}.nodeScaleServiceAccount"),
+            &args.node_scale_service_account,
+        ),
+    ];
+    let own = reading.common.components.own_pods.scaling.clone();
+    reading.common.components.own_pods.scaling = account(own, names, reading);
+    let scaling = &mut reading.common.components.scaling;
     let ratio = adjuster
         .args
         .as_ref()

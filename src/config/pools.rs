@@ -53,6 +53,7 @@ fn mirror_settings(common: &Common, value: &str) -> mirror::Settings {
         }),
         gpu_resources: [usual.gpu_resources.as_slice(), settings.gpu_resources.as_slice()].concat(),
         scheduler_name: settings.scheduler_name.clone(),
+        own_pods: settings.own_pods.clone(),
         shard: Shard {
             key: settings.pools.key.clone(),
             value: value.to_owned(),

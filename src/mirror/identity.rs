@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
 
 use crate::api::names::{annotation, object};
 use crate::engine::input::{GroupKey, PodRef};
@@ -49,14 +50,65 @@ pub enum Role {
     Scaling,
 }
 
-/// The role of a pod, by namespace and service account, which tenants cannot fake. Labels are not used.
-#[must_use]
-pub fn role(pod: &Pod) -> Role {
-    let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
-    match (pod.metadata.namespace.as_deref(), account) {
-        (Some(object::RESERVATION_NAMESPACE), Some(object::RESERVATION_SERVICE_ACCOUNT)) => Role::Reservation,
-        (Some(object::SCALE_ADJUST_NAMESPACE), Some(object::SCALE_ADJUST_NAMESPACE)) => Role::Scaling,
-        _ => Role::Workload,
+/// A service account.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Account {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Account {
+    fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn is(&self, namespace: &str, name: &str) -> bool {
+        self.namespace == namespace && self.name == name
+    }
+}
+
+/// The service accounts of the operator's own pods, which they are recognised by: tenants cannot fake these, as they can labels.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct OwnPods {
+    /// Of reservation pods.
+    pub reservation: Account,
+    /// Of scaling pods.
+    pub scaling: Account,
+}
+
+impl Default for OwnPods {
+    /// KAI's defaults.
+    fn default() -> Self {
+        Self {
+            reservation: Account::new(object::RESERVATION_NAMESPACE, object::RESERVATION_SERVICE_ACCOUNT),
+            scaling: Account::new(object::SCALE_ADJUST_NAMESPACE, object::SCALE_ADJUST_NAMESPACE),
+        }
+    }
+}
+
+impl OwnPods {
+    /// The role of a pod.
+    #[must_use]
+    pub fn role(&self, pod: &Pod) -> Role {
+        let account = pod.spec.as_ref().map(|spec| text(&spec.service_account_name));
+        self.role_of(text(&pod.metadata.namespace), account.unwrap_or_default())
+    }
+
+    /// The role of a pod with this namespace and service account.
+    #[must_use]
+    pub fn role_of(&self, namespace: &str, account: &str) -> Role {
+        if self.reservation.is(namespace, account) {
+            Role::Reservation
+        } else if self.scaling.is(namespace, account) {
+            Role::Scaling
+        } else {
+            Role::Workload
+        }
     }
 }
 

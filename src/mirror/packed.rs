@@ -15,7 +15,7 @@ use smol_str::SmolStr;
 
 use super::Packed;
 use super::bounds::{self, ExceededLimit};
-use super::identity::{Role, annotated_group, group_key, object_key, pod_ref, role};
+use super::identity::{annotated_group, group_key, object_key, pod_ref};
 use super::{name, queue};
 use crate::api::quantity::Amount;
 use crate::api::{PodGroup, QuantityMap};
@@ -57,8 +57,8 @@ pub struct Pod {
     pub gated: bool,
     /// QoS class `Guaranteed`.
     pub guaranteed: bool,
-    /// Its role.
-    pub role: Role,
+    /// Its service account; `None`: the namespace's default one.
+    pub account: Option<SmolStr>,
     /// Its containers, in order.
     pub containers: Containers,
     /// Its init containers, in order.
@@ -177,7 +177,10 @@ impl From<Arc<core::Pod>> for Pod {
                 .map(SmolStr::new),
             gated: spec.is_some_and(|spec| any(&spec.scheduling_gates)),
             guaranteed: status.is_some_and(|status| status.qos_class.as_deref() == Some("Guaranteed")),
-            role: role(&pod),
+            account: spec
+                .and_then(|spec| spec.service_account_name.as_deref())
+                .filter(|account| !matches!(*account, "" | "default"))
+                .map(SmolStr::new),
             containers: spec
                 .map(|spec| containers(&spec.containers, status, |status| &status.container_statuses))
                 .unwrap_or_default(),

@@ -85,6 +85,8 @@ pub fn read(
         place(pod, &marks, membership)
     };
     let gpu_groups = gpu_groups(pod, &marks, request);
+    let account = pod.account.as_deref().unwrap_or("default");
+    let role = settings.own_pods.role_of(&pod.pod.namespace, account);
     PodInput {
         pod: pod.pod.clone(),
         created: pod.created,
@@ -98,8 +100,8 @@ pub fn read(
             .clone()
             .or_else(|| request.and_then(bind_request::node).map(name)),
         foreign,
-        utility: pod.role != Role::Workload,
-        reservation: pod.role == Role::Reservation && holds_one_gpu(&needs.gpu) && gpu_groups.len() == 1,
+        utility: role != Role::Workload,
+        reservation: role == Role::Reservation && holds_one_gpu(&needs.gpu) && gpu_groups.len() == 1,
         needs,
         received: received(&marks, request),
         gpu_groups,

@@ -1,6 +1,7 @@
 //! Settings of the mirror.
 
 use super::Shard;
+use super::identity::OwnPods;
 use crate::api::names::{node_label, object, resource};
 
 /// Settings of a mirror.
@@ -8,6 +9,8 @@ use crate::api::names::{node_label, object, resource};
 pub struct Settings {
     /// Pods with this `spec.schedulerName` are ours to schedule.
     pub scheduler_name: String,
+    /// The operator's own pods.
+    pub own_pods: OwnPods,
     /// Which nodes, queues and pod groups belong to this shard.
     pub shard: Shard,
     /// Only nodes with one of the two worker labels take part.
@@ -46,6 +49,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             scheduler_name: object::SCHEDULER_NAME.to_owned(),
+            own_pods: OwnPods::default(),
             shard: Shard::default(),
             restrict_nodes: false,
             cpu_worker_label: node_label::CPU_WORKER.to_owned(),

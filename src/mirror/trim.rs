@@ -8,14 +8,15 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use super::identity::{Role, role};
+use crate::api::names::object;
 use crate::api::{QuantityMap, limits};
 
 /// Drops fields that are never read. The pod is within the limits of `bounds` already.
 pub fn trim_pod(pod: &mut Pod) {
     pod.metadata.annotations.iter_mut().for_each(trim_annotations);
     trim_owners(&mut pod.metadata.owner_references);
-    let is_reservation = role(pod) == Role::Reservation;
+    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let may_reserve = containers.any(|container| container.name == object::RESERVATION_CONTAINER);
     if let Some(spec) = &mut pod.spec {
         trim_spec(spec);
     }
@@ -24,7 +25,7 @@ pub fn trim_pod(pod: &mut Pod) {
         (status.ephemeral_container_statuses, status.observed_generation) = (None, None);
         (status.allocated_resources, status.resources) = (None, None);
         // The container statuses of a reservation pod are read: they have the reason why it has no device.
-        if !is_reservation {
+        if !may_reserve {
             let spec = pod.spec.as_ref();
             let containers = spec.map(|spec| &*spec.containers).unwrap_or_default();
             let init_containers = spec

@@ -299,6 +299,7 @@ impl TryFrom<Args> for Settings {
             detailed_fit_errors: scheduling.detailed_fit_errors,
             messages: scheduling.messages,
             queue_metric_labels: metrics.queue_labels(),
+            own_pods: sharing.own_pods(),
             scaling: sharing.scaling(),
             sharing: sharing.clone().settings(),
             ..grouping.settings()
@@ -374,6 +375,10 @@ fn problems(args: &Args) -> Vec<String> {
     for (flag, name) in [
         ("--scheduler-name", &scheduling.scheduler_name),
         ("--default-queue", &scheduling.default_queue),
+        ("--reservation-namespace", &sharing.reservation_namespace),
+        ("--reservation-service-account", &sharing.reservation_service_account),
+        ("--scale-adjust-namespace", &sharing.scale_adjust_namespace),
+        ("--scale-adjust-service-account", &sharing.scale_adjust_service_account),
         ("--namespace", &lease.namespace),
         ("--lease-name", &lease.lease_name),
     ] {
@@ -446,6 +451,11 @@ fn problems(args: &Args) -> Vec<String> {
             format!("{flag} {class:?}: not a name of Kubernetes"),
         );
     }
+    let app = &sharing.reservation_app_label;
+    check(
+        is_label_word(app),
+        format!("--reservation-app-label {app:?}: not a label value"),
+    );
     check(
         !sharing.reservation_timeout.is_zero(),
         "--reservation-timeout: must be more than 0".to_owned(),

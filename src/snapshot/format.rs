@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::engine::policy::{DisruptionBudgets, Policy};
+use crate::mirror::identity::OwnPods;
 use crate::mirror::{Home, Settings};
 
 /// The member of the zip archive.
@@ -75,6 +76,8 @@ pub struct Additions {
     mig_label_key: String,
     gpu_resources: Vec<String>,
     home: Option<HomeQueues>,
+    #[serde(default, skip_serializing_if = "is_usual")]
+    own_pods: OwnPods,
 }
 
 /// See [`Home`].
@@ -99,6 +102,7 @@ impl Additions {
             mig_label_key: settings.mig_label.clone(),
             gpu_resources: settings.gpu_resources.clone(),
             home,
+            own_pods: settings.own_pods.clone(),
         }
     }
 
@@ -107,6 +111,7 @@ impl Additions {
         if let Some(mode) = DisruptionBudgets::parse(&self.disruption_budgets) {
             policy.disruption_budgets = mode;
         }
+        settings.own_pods = self.own_pods;
         settings.home = self.home.map(|home| Home {
             label: home.queue_label_key,
             default: home.default_queue,

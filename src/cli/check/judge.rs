@@ -481,12 +481,10 @@ fn nodes(seen: &Installation) -> Section {
         );
     }
     if shares(seen) {
-        if !seen.reservations {
+        let namespace = reservations(seen);
+        if !seen.namespaces.contains(&namespace) {
             lines.fail(
-                format!(
-                    "GPUs are shared, and there is no namespace {}",
-                    object::RESERVATION_NAMESPACE
-                ),
+                format!("GPUs are shared, and there is no namespace {namespace}"),
                 "kubectl apply -f manifests/gpu-sharing/",
             );
         }
@@ -524,6 +522,15 @@ fn flag(seen: &Installation, name: &str) -> Option<String> {
             .value
             .clone()
     })
+}
+
+/// The namespace of reservation pods.
+fn reservations(seen: &Installation) -> String {
+    let config = seen.found.config.as_ref().and_then(|config| config.spec.binder.clone());
+    let set = config.and_then(|binder| binder.resource_reservation?.namespace);
+    set.filter(|namespace| !namespace.is_empty())
+        .or_else(|| flag(seen, "reservation-namespace"))
+        .unwrap_or_else(|| object::RESERVATION_NAMESPACE.to_owned())
 }
 
 fn shares(seen: &Installation) -> bool {

@@ -55,8 +55,8 @@ pub struct Installation {
     pub nodes: Vec<Node>,
     /// The names of runtime classes.
     pub runtime_classes: Vec<String>,
-    /// Whether the namespace of reservation pods exists.
-    pub reservations: bool,
+    /// All namespaces.
+    pub namespaces: Vec<String>,
     /// All queues.
     pub queues: Vec<Queue>,
 }
@@ -93,7 +93,7 @@ impl Installation {
             leases.insert(name, lease);
         }
         let services = Api::<Service>::namespaced(client.clone(), namespace);
-        let namespaces = Api::<Namespace>::all(client.clone());
+        let namespaces: Vec<Namespace> = all(client).await?;
         let whose = webhooks::whose(client).await?;
         let classes: Vec<RuntimeClass> = all(client).await?;
         Ok(Self {
@@ -111,9 +111,7 @@ impl Installation {
             certificates: certificates(client, namespace).await,
             nodes: all(client).await?,
             runtime_classes: classes.iter().map(ResourceExt::name_any).collect(),
-            reservations: if_there("reading a namespace", namespaces.get(object::RESERVATION_NAMESPACE))
-                .await?
-                .is_some(),
+            namespaces: namespaces.iter().map(ResourceExt::name_any).collect(),
             // Without their definition there are none.
             queues: if_there(
                 "listing queues",

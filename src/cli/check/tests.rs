@@ -79,7 +79,7 @@ fn sound() -> Installation {
         }),
         nodes: vec![of(node)],
         runtime_classes: vec!["nvidia".to_owned()],
-        reservations: true,
+        namespaces: vec!["kai-resource-reservation".to_owned()],
         queues: queues.drain(..).map(of).collect(),
     }
 }
@@ -273,7 +273,7 @@ const FAULTS: &[Fault] = &[
         "GPUs are shared, and there is no RuntimeClass nvidia",
     ),
     (
-        |i| i.reservations = false,
+        |i| i.namespaces.clear(),
         Mark::Failed,
         "GPUs are shared, and there is no namespace kai-resource-reservation",
     ),

@@ -131,6 +131,13 @@ fn values() -> Values {
         ("SCHEDULER_NAME", value("global.schedulerName")),
         ("QUEUE_LABEL_KEY", value("podgrouper.queueLabelKey")),
         ("NODE_POOL_LABEL_KEY", value("global.nodePoolLabelKey")),
+        ("RESERVATION_NAMESPACE", value("global.resourceReservation.namespace")),
+        (
+            "RESERVATION_ACCOUNT",
+            value("global.resourceReservation.serviceAccount"),
+        ),
+        ("SCALING_NAMESPACE", value("global.scaleAdjust.namespace")),
+        ("SCALING_ACCOUNT", value("global.scaleAdjust.serviceAccount")),
         ("IMAGE", "{{ include \"unikai.image\" . | quote }}".to_owned()),
         ("PULL_POLICY", value("global.imagePullPolicy")),
         ("PRIORITY_CLASS", value("global.priorityClassName")),

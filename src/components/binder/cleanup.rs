@@ -16,7 +16,7 @@ use super::multi_step::{drop_request, only};
 use super::requests::{Caller, RequestError};
 use super::{fraction, notes, reservation};
 use crate::api::BindRequest;
-use crate::api::names::{bind_phase, condition, object, reason};
+use crate::api::names::{bind_phase, condition, reason};
 use crate::clock;
 use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::fractions::users::{self, Users};
@@ -54,7 +54,7 @@ pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) ->
                 return Cleanup::GivenUp(id, Vec::new());
             }
             for (name, uid) in pods {
-                let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), object::RESERVATION_NAMESPACE);
+                let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), reservations_in(&caller));
                 let params = only(Some(uid));
                 match caller
                     .delete("delete a reservation pod", || api.delete(&name, &params))
@@ -77,6 +77,11 @@ pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) ->
     }
 }
 
+/// The namespace of reservation pods.
+fn reservations_in(caller: &Caller) -> &str {
+    &caller.context.settings.own_pods.reservation.namespace
+}
+
 /// Creates the reservation pod of a group. An existing one of the name is used: the name identifies node and group.
 async fn make(
     caller: &Caller,
@@ -86,7 +91,9 @@ async fn make(
     users: &Users,
 ) -> Result<Pod, String> {
     let settings = &caller.context.settings.sharing;
-    let mut pod = reservation::pod(&id.node, &id.group, tolerations, users, settings);
+    let account = &caller.context.settings.own_pods.reservation;
+    let namespace = &account.namespace;
+    let mut pod = reservation::pod(&id.node, &id.group, tolerations, users, settings, account);
     let spec = pod.spec.get_or_insert_default();
     // The API server refuses pods with unknown priority or runtime classes.
     if let Some(class) = &spec.runtime_class_name
@@ -98,12 +105,11 @@ async fn make(
         .take_if(|class| stores.priority_classes.get("", class).is_none());
     let name = pod.name_any();
     let (reads, writes): (Api<Pod>, Api<Pod>) = (
-        Api::namespaced(caller.context.reads.clone(), object::RESERVATION_NAMESPACE),
-        Api::namespaced(caller.context.writes.clone(), object::RESERVATION_NAMESPACE),
+        Api::namespaced(caller.context.reads.clone(), namespace),
+        Api::namespaced(caller.context.writes.clone(), namespace),
     );
-    let installed = stores.namespaces.get("", object::RESERVATION_NAMESPACE).is_some();
+    let installed = stores.namespaces.get("", namespace).is_some();
     let failed = |why: &str| {
-        let namespace = object::RESERVATION_NAMESPACE;
         let missing = if installed {
             String::new()
         } else {
@@ -136,7 +142,7 @@ async fn record(caller: &Caller, pod: (String, String), add: &Users, gone: &[Str
     let added = add.iter().map(|(uid, user)| users::annotation(uid, user));
     let mut annotations: BTreeMap<String, Option<String>> = added.map(|(key, value)| (key, Some(value))).collect();
     annotations.extend(gone.iter().map(|uid| (users::key(uid), None)));
-    let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), object::RESERVATION_NAMESPACE);
+    let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), reservations_in(&caller));
     let patch = Patch::Merge(json!({"metadata": {"uid": uid, "annotations": annotations}}));
     let params = PatchParams::default();
     let patched = caller
@@ -145,7 +151,7 @@ async fn record(caller: &Caller, pod: (String, String), add: &Users, gone: &[Str
     patched.map_err(|error| {
         format!(
             "the users of GPU reservation pod {}/{name} cannot be written down: {}",
-            object::RESERVATION_NAMESPACE,
+            reservations_in(caller),
             error.why
         )
     })
@@ -154,7 +160,7 @@ async fn record(caller: &Caller, pod: (String, String), add: &Users, gone: &[Str
 /// Whether a container may still use the device of these reservation pods: a user that they name is on the node, whatever its labels, or the list
 /// failed. For a reservation pod without recorded users (of an older release), pods with the group's label count.
 async fn is_used(caller: &Caller, id: &GroupId, reservations: &[(String, String)]) -> bool {
-    let reads: Api<Pod> = Api::namespaced(caller.context.reads.clone(), object::RESERVATION_NAMESPACE);
+    let reads: Api<Pod> = Api::namespaced(caller.context.reads.clone(), reservations_in(&caller));
     let mut named = Users::new();
     for (name, _) in reservations {
         match caller.call("look at a reservation pod", || reads.get_opt(name)).await {
@@ -197,7 +203,7 @@ async fn members(caller: &Caller, id: &GroupId, wanted: Member) -> Result<Vec<Po
     let client: Client = caller.context.reads.clone();
     let api: Api<Pod> = match wanted {
         Member::User => Api::all(client),
-        Member::Reservation => Api::namespaced(client, object::RESERVATION_NAMESPACE),
+        Member::Reservation => Api::namespaced(client, reservations_in(caller)),
     };
     let on_node = format!("spec.nodeName={}", id.node);
     let mut params = ListParams::default().fields(&on_node).limit(PAGE);
@@ -211,7 +217,7 @@ async fn members(caller: &Caller, id: &GroupId, wanted: Member) -> Result<Vec<Po
         }
     }
     found.retain(|pod| {
-        let is_one = reservation::is_one(pod);
+        let is_one = reservation::is_one(pod, &caller.context.settings.own_pods);
         let right = match wanted {
             Member::User => !is_one && pods::is_ours(pod, &caller.context.settings),
             Member::Reservation => is_one,

@@ -20,13 +20,12 @@ use tokio::time::Instant;
 
 use super::{fraction, reservation};
 use crate::api::limits;
-use crate::api::names::object;
 use crate::components::agenda::Agenda;
 use crate::components::bus::PodRef;
 use crate::components::fair::InNamespace;
 use crate::components::fractions::is_fractional;
 use crate::components::fractions::users::{self, Share, User, Users};
-use crate::components::pods;
+use crate::components::pods::{self, OwnPods};
 use crate::components::retry::Backoff;
 
 /// How long a group without users is kept, in case the watch shows one late.
@@ -113,6 +112,8 @@ impl Command {
 /// A reservation pod as last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
+    /// Its namespace.
+    pub namespace: String,
     /// Its uid.
     pub uid: String,
     /// The device that it holds.
@@ -129,6 +130,7 @@ impl Holder {
     fn of(pod: &Pod, uid: &str) -> Self {
         let version = pod.metadata.resource_version.as_deref();
         Self {
+            namespace: pod.namespace().unwrap_or_default(),
             uid: uid.to_owned(),
             device: reservation::device(pod).map(str::to_owned),
             error: reservation::error(pod),
@@ -192,14 +194,16 @@ pub struct Groups {
     arrived: HashMap<Arc<str>, Vec<GroupId>>,
     agenda: Agenda<GroupId>,
     max_wait: Duration,
+    own_pods: OwnPods,
 }
 
 impl Groups {
     /// Without groups; `max_wait`: how long a reservation pod may take to report its device.
     #[must_use]
-    pub fn new(max_wait: Duration) -> Self {
+    pub fn new(max_wait: Duration, own_pods: OwnPods) -> Self {
         Self {
             max_wait,
+            own_pods,
             ..Self::default()
         }
     }
@@ -225,7 +229,7 @@ impl Groups {
             .as_ref()
             .and_then(|spec| spec.node_name.as_deref())
             .filter(|node| !node.is_empty());
-        let reserves = reservation::is_one(pod);
+        let reserves = reservation::is_one(pod, &self.own_pods);
         let uses = !reserves && !pods::is_finished(pod) && is_fractional(pod);
         if fraction::group_labels(pod).nth(limits::GPU_GROUPS_PER_POD).is_some() && !pods::is_finished(pod) {
             return Vec::new();
@@ -579,19 +583,22 @@ impl Group {
             pods,
             unless_used: true,
         };
-        let path = |name: &String| format!("{}/{name}", object::RESERVATION_NAMESPACE);
+        let path = |name: &String, holder: &Holder| format!("{}/{name}", holder.namespace);
         if let Some((name, holder)) = self.holders.iter().find(|(_, holder)| holder.error.is_none()) {
             if now < deadline {
                 return (None, Some(deadline));
             }
-            let why = format!("failed waiting for GPU reservation pod to allocate: {}", path(name));
+            let why = format!(
+                "failed waiting for GPU reservation pod to allocate: {}",
+                path(name, holder)
+            );
             let gone = vec![(name.clone(), holder.uid.clone())];
             self.answer(&Err(why));
             return (Some(remove(gone)), None);
         }
         if let Some((name, holder)) = self.holders.first_key_value() {
             let why = holder.error.as_deref().unwrap_or_default();
-            let why = format!("GPU reservation pod {}: {why}", path(name));
+            let why = format!("GPU reservation pod {}: {why}", path(name, holder));
             let gone = vec![(name.clone(), holder.uid.clone())];
             self.answer(&Err(why));
             return (Some(remove(gone)), None);

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::api::QuantityMap;
 use crate::api::names::{annotation, env, label, object, priority_class, resource};
 use crate::components::fractions::users::{self, Users};
-use crate::components::pods::Role;
+use crate::components::pods::{Account, OwnPods, Role};
 use crate::components::{fractions, pods};
 
 /// Requests of the process in the pod, which sends one request to the API server and then idles.
@@ -40,7 +40,7 @@ pub fn name(node: &str, group: &str) -> String {
     format!("{}{hex}", object::RESERVATION_POD_PREFIX)
 }
 
-/// The reservation pod of a group on a node, with its first users.
+/// The reservation pod of a group on a node, with its first users and that service account.
 #[must_use]
 pub fn pod(
     node: &str,
@@ -48,6 +48,7 @@ pub fn pod(
     tolerations: Vec<Toleration>,
     users: &Users,
     settings: &fractions::Settings,
+    account: &Account,
 ) -> Pod {
     let field = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
@@ -88,9 +89,9 @@ pub fn pod(
     Pod {
         metadata: ObjectMeta {
             name: Some(name(node, group)),
-            namespace: Some(object::RESERVATION_NAMESPACE.to_owned()),
+            namespace: Some(account.namespace.clone()),
             labels: Some(BTreeMap::from([
-                (label::APP.to_owned(), object::RESERVATION_APP.to_owned()),
+                (label::APP.to_owned(), settings.app_label.clone()),
                 (label::GPU_GROUP.to_owned(), group.to_owned()),
             ])),
             annotations: Some(annotations.collect()),
@@ -98,7 +99,7 @@ pub fn pod(
         },
         spec: Some(PodSpec {
             node_name: Some(node.to_owned()),
-            service_account_name: Some(object::RESERVATION_SERVICE_ACCOUNT.to_owned()),
+            service_account_name: Some(account.name.clone()),
             runtime_class_name: settings.runtime_class.clone(),
             priority_class_name: Some(priority_class::RESERVATION.to_owned()),
             security_context: Some(settings.pod_security.clone().unwrap_or_else(pods::default_seccomp)),
@@ -135,8 +136,8 @@ pub fn pod(
 
 /// Whether a pod reserves a GPU.
 #[must_use]
-pub fn is_one(pod: &Pod) -> bool {
-    pods::role(pod) == Role::Reservation
+pub fn is_one(pod: &Pod, own: &OwnPods) -> bool {
+    own.role(pod) == Role::Reservation
         && pod
             .metadata
             .labels
@@ -233,7 +234,8 @@ mod tests {
             limits: serde_json::from_value(limits).unwrap(),
             ..fractions::Settings::default()
         };
-        let pod = pod("n1", "g", Vec::new(), &Users::default(), &settings);
+        let account = OwnPods::default().reservation;
+        let pod = pod("n1", "g", Vec::new(), &Users::default(), &settings, &account);
         let resources = pod.spec.unwrap().containers.remove(0).resources.unwrap();
         [json!(resources.requests), json!(resources.limits)]
     }
@@ -265,7 +267,14 @@ mod tests {
     #[test]
     fn it_tolerates_what_it_is_told_to() {
         let tolerations = |given: Vec<Toleration>| {
-            let pod = pod("n1", "g", given, &Users::default(), &fractions::Settings::default());
+            let pod = pod(
+                "n1",
+                "g",
+                given,
+                &Users::default(),
+                &fractions::Settings::default(),
+                &OwnPods::default().reservation,
+            );
             pod.spec.unwrap().tolerations
         };
         assert_eq!(tolerations(Vec::new()), None);

@@ -41,8 +41,9 @@ impl Lab {
 
     /// An API server with the namespaces of pods and of reservation pods.
     async fn with(settings: Settings) -> Self {
-        let lab = Self::start(settings, &["team", "kai-resource-reservation"]).await;
-        let account = json!({"namespace": "kai-resource-reservation", "name": "kai-resource-reservation"});
+        let own = settings.own_pods.reservation.clone();
+        let lab = Self::start(settings, &["team", &own.namespace]).await;
+        let account = json!({"namespace": own.namespace, "name": own.name});
         lab.create(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}))
             .await;
         lab

@@ -35,7 +35,7 @@ impl PodGroups {
     /// A pod of ours was created or changed: records whether it waits.
     pub(super) fn see_waiting(&mut self, pod: &Pod) {
         let pod_ref = pods::pod_ref(pod);
-        if !waits(pod) {
+        if !waits(pod, &self.context.settings.own_pods) {
             return self.waits_no_more(&pod_ref);
         }
         if let Some(said) = self.no_shard_for(pod) {
@@ -86,7 +86,7 @@ impl PodGroups {
     fn shown(&self, pod: &PodRef) -> Option<Arc<Pod>> {
         let shown = self.stores.pods.get(&pod.namespace, &pod.name)?;
         let same = shown.metadata.uid.as_deref() == Some(&*pod.uid);
-        Some(shown).filter(|shown| same && waits(shown))
+        Some(shown).filter(|shown| same && waits(shown, &self.context.settings.own_pods))
     }
 
     /// The message for objects with these labels if no shard schedules their node pool.
@@ -313,10 +313,10 @@ pub(super) fn word(report: &GroupReport) -> &'static str {
 }
 
 /// Whether a pod waits for a node, and for nothing else before that.
-fn waits(pod: &Pod) -> bool {
+fn waits(pod: &Pod, own: &pods::OwnPods) -> bool {
     !pods::has_gates(pod)
         && !pods::is_bound(pod)
         && !pods::is_finished(pod)
         && pod.metadata.deletion_timestamp.is_none()
-        && pods::role(pod) == pods::Role::Workload
+        && own.role(pod) == pods::Role::Workload
 }

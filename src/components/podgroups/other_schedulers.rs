@@ -52,7 +52,7 @@ fn message(pod: &Pod, namespace: Option<&Namespace>, settings: &Settings, now: T
     if pods::is_ours(pod, settings)
         || pods::is_finished(pod)
         || pod.metadata.deletion_timestamp.is_some()
-        || pods::role(pod) != pods::Role::Workload
+        || settings.own_pods.role(pod) != pods::Role::Workload
         || is_of_a_node(pod)
     {
         return None;

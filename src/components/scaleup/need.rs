@@ -11,9 +11,9 @@ use sha2::{Digest, Sha256};
 
 use super::Settings;
 use crate::api::gpu_request::{self, GpuShare, Part, WHOLE};
-use crate::api::names::{condition, label, object, reason, resource};
+use crate::api::names::{condition, label, reason, resource};
 use crate::api::quantity::{Amount, Format};
-use crate::components::pods;
+use crate::components::pods::{self, Account};
 use crate::components::watches::Key;
 
 /// Annotation of a scaling pod: the pod that it stands for, as `namespace/name`, as labels hold no long names.
@@ -263,7 +263,7 @@ fn read_scaling(pod: &Pod) -> Option<Scaling> {
 
 /// The scaling pod for a pod: with the same placement constraints, and whole GPUs.
 #[must_use]
-pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings) -> Option<Pod> {
+pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings, account: &Account) -> Option<Pod> {
     let spec = wanted.0.spec.as_ref()?;
     let key = format!("{}/{}", wanted.namespace(), wanted.name());
     let digest = Sha256::digest(&key);
@@ -292,7 +292,7 @@ pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings) -> Optio
     Some(Pod {
         metadata: ObjectMeta {
             name: Some(format!("scaling-{hex}")),
-            namespace: Some(object::SCALE_ADJUST_NAMESPACE.to_owned()),
+            namespace: Some(account.namespace.clone()),
             labels: Some(labels),
             annotations: Some([(FOR_POD.to_owned(), key)].into()),
             ..ObjectMeta::default()
@@ -302,7 +302,7 @@ pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings) -> Optio
             tolerations: spec.tolerations.clone(),
             node_selector: spec.node_selector.clone(),
             restart_policy: Some("OnFailure".to_owned()),
-            service_account_name: Some(object::SCALE_ADJUST_NAMESPACE.to_owned()),
+            service_account_name: Some(account.name.clone()),
             automount_service_account_token: Some(false),
             security_context: Some(pods::default_seccomp()),
             image_pull_secrets: pods::pull_secrets(&settings.pull_secrets),

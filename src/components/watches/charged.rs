@@ -25,7 +25,7 @@ use crate::api::names::{annotation, condition, label, reason, received_resource_
 use crate::components::Settings;
 use crate::components::bus::{Note, Severity, Subject};
 use crate::components::fractions::users::{self, User};
-use crate::components::pods::{self, Role};
+use crate::components::pods::{self, OwnPods, Role};
 
 /// Changes that an event lists.
 const NAMED_MAX: usize = 5;
@@ -37,6 +37,7 @@ const NAME_SHOWN: usize = 80;
 pub struct Charged {
     stores: Arc<Stores>,
     scheduler: String,
+    own_pods: OwnPods,
     queue_label: String,
     pool_label: String,
     /// Users recorded on each reservation pod, by name of the reservation pod.
@@ -67,6 +68,7 @@ impl Charged {
         Self {
             stores,
             scheduler: settings.scheduler_name.clone(),
+            own_pods: settings.own_pods.clone(),
             queue_label: settings.queue_label_key.clone(),
             pool_label: settings.pools.key.clone(),
             ..Self::default()
@@ -76,7 +78,7 @@ impl Charged {
     /// Restores the charged fields; `before` is the pod as it was last passed on, and is read for bound pods only. Returns other pods that must be
     /// restored again.
     pub fn settle(&mut self, pod: &mut Pod, before: impl FnOnce() -> Option<Arc<Pod>>) -> Vec<Key> {
-        if pods::role(pod) == Role::Reservation {
+        if self.own_pods.role(pod) == Role::Reservation {
             return self.reservation(pod);
         }
         if !pods::is_bound(pod) {
@@ -123,7 +125,7 @@ impl Charged {
 
     /// A pod was deleted.
     pub fn gone(&mut self, pod: &Pod) {
-        if pods::role(pod) == Role::Reservation {
+        if self.own_pods.role(pod) == Role::Reservation {
             self.replace(&pod.name_any(), Reservation::default());
         }
         self.told.remove(pod.metadata.uid.as_deref().unwrap_or_default());

@@ -1,5 +1,6 @@
 use super::*;
 use crate::engine::input::Time;
+use crate::mirror::identity::{Account, OwnPods};
 
 fn pod(yaml: &str) -> Pod {
     serde_yaml_ng::from_str(yaml).expect("a pod")
@@ -249,6 +250,26 @@ fn reservation_pods_are_recognised_by_namespace_service_account_and_request() {
     assert_eq!(
         reservation(ours, ours, "app: kai-resource-reservation", 1),
         (true, false)
+    );
+}
+
+#[test]
+fn own_pods_are_recognised_by_the_configured_service_accounts() {
+    let account = |namespace: &str, name: &str| Account {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    let own = OwnPods {
+        reservation: account("gpus", "holder"),
+        scaling: account("scale", "scaler"),
+    };
+    let role = |namespace: &str, account: &str| own.role_of(namespace, account);
+    assert_eq!(role("gpus", "holder"), Role::Reservation);
+    assert_eq!(role("scale", "scaler"), Role::Scaling);
+    assert_eq!(role("gpus", "scaler"), Role::Workload);
+    assert_eq!(
+        role("kai-resource-reservation", "kai-resource-reservation"),
+        Role::Workload
     );
 }
 

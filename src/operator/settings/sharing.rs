@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use crate::api::names::object;
 use crate::components::gpu_operator::Cdi;
+use crate::components::pods::{Account, OwnPods};
 use crate::components::{fractions, scaleup};
 
 use super::super::lease::seconds;
@@ -27,6 +29,26 @@ pub struct SharingArgs {
     /// Image of reservation pods: an image with unikai
     #[arg(long, env = "UNIKAI_RESERVATION_IMAGE", value_name = "IMAGE", default_value = fractions::IMAGE)]
     pub reservation_image: String,
+
+    /// Namespace of reservation pods, which hold shared GPUs; its rights are in manifests/gpu-sharing/
+    #[arg(long, env = "UNIKAI_RESERVATION_NAMESPACE", value_name = "NAMESPACE", default_value = object::RESERVATION_NAMESPACE)]
+    pub reservation_namespace: String,
+
+    /// Service account of reservation pods
+    #[arg(long, env = "UNIKAI_RESERVATION_SERVICE_ACCOUNT", value_name = "NAME", default_value = object::RESERVATION_SERVICE_ACCOUNT)]
+    pub reservation_service_account: String,
+
+    /// Label `app` of reservation pods
+    #[arg(long, env = "UNIKAI_RESERVATION_APP_LABEL", value_name = "VALUE", default_value = object::RESERVATION_APP)]
+    pub reservation_app_label: String,
+
+    /// Namespace of scaling pods; its rights are in manifests/gpu-sharing/
+    #[arg(long, env = "UNIKAI_SCALE_ADJUST_NAMESPACE", value_name = "NAMESPACE", default_value = object::SCALE_ADJUST_NAMESPACE)]
+    pub scale_adjust_namespace: String,
+
+    /// Service account of scaling pods
+    #[arg(long, env = "UNIKAI_SCALE_ADJUST_SERVICE_ACCOUNT", value_name = "NAME", default_value = object::SCALE_ADJUST_NAMESPACE)]
+    pub scale_adjust_service_account: String,
 
     /// Runtime class of reservation pods; empty: none
     #[arg(
@@ -73,10 +95,23 @@ impl SharingArgs {
         }
     }
 
+    /// The service accounts of the operator's own pods.
+    pub fn own_pods(&self) -> OwnPods {
+        let account = |namespace: &String, name: &String| Account {
+            namespace: namespace.clone(),
+            name: name.clone(),
+        };
+        OwnPods {
+            reservation: account(&self.reservation_namespace, &self.reservation_service_account),
+            scaling: account(&self.scale_adjust_namespace, &self.scale_adjust_service_account),
+        }
+    }
+
     /// Applies these flags to the components' settings.
     pub fn settings(self) -> fractions::Settings {
         fractions::Settings {
             image: self.reservation_image,
+            app_label: self.reservation_app_label,
             runtime_class: Some(self.reservation_runtime_class_name).filter(|class| !class.is_empty()),
             max_wait: self.reservation_timeout,
             cdi: self.cdi,

@@ -22,6 +22,11 @@
   "UNIKAI_GPU_SHARING" .Values.global.gpuSharing
   "UNIKAI_BLOCK_NVIDIA_VISIBLE_DEVICES" .Values.global.blockNvidiaVisibleDevices
   "UNIKAI_CLUSTER_AUTOSCALING" .Values.global.clusterAutoscaling
+  "UNIKAI_RESERVATION_NAMESPACE" .Values.global.resourceReservation.namespace
+  "UNIKAI_RESERVATION_SERVICE_ACCOUNT" .Values.global.resourceReservation.serviceAccount
+  "UNIKAI_RESERVATION_APP_LABEL" .Values.global.resourceReservation.appLabel
+  "UNIKAI_SCALE_ADJUST_NAMESPACE" .Values.global.scaleAdjust.namespace
+  "UNIKAI_SCALE_ADJUST_SERVICE_ACCOUNT" .Values.global.scaleAdjust.serviceAccount
   "UNIKAI_CDI" .Values.binder.cdiEnabled
   "UNIKAI_CREATE_DEFAULT_QUEUES" .Values.defaultQueue.createDefaultQueue
   "UNIKAI_CONFIG_MAPS" .Values.configMaps.enabled

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::*;
+use crate::components::pods::OwnPods;
 
 struct World {
     groups: Groups,
@@ -25,7 +26,7 @@ impl World {
         let stores = Stores::default();
         stores.nodes.insert(serde_json::from_value(node).unwrap());
         Self {
-            groups: Groups::new(Duration::from_secs(40)),
+            groups: Groups::new(Duration::from_secs(40), OwnPods::default()),
             stores,
             audit: Audit::default(),
         }

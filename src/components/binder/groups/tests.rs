@@ -56,7 +56,7 @@ fn reference(name: &str) -> PodRef {
 impl World {
     fn new() -> Self {
         Self {
-            groups: Groups::new(Duration::from_secs(40)),
+            groups: Groups::new(Duration::from_secs(40), OwnPods::default()),
             now: Instant::now(),
             term: Some(1),
             reservations: BTreeMap::new(),
@@ -78,7 +78,7 @@ impl World {
     }
 
     fn see(&mut self, pod: &Pod) {
-        if reservation::is_one(pod) {
+        if reservation::is_one(pod, &OwnPods::default()) {
             self.reservations
                 .insert(pod.labels()["runai-gpu-group"].clone(), pod.clone());
         }

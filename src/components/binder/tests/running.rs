@@ -166,7 +166,8 @@ impl Case {
 
     /// The reservation pods.
     pub async fn reservations(&self) -> Vec<Pod> {
-        let api: Api<Pod> = Api::namespaced(self.lab.admin.clone(), "kai-resource-reservation");
+        let namespace = &self.lab.context.settings.own_pods.reservation.namespace;
+        let api: Api<Pod> = Api::namespaced(self.lab.admin.clone(), namespace);
         api.list(&ListParams::default()).await.unwrap().items
     }
 

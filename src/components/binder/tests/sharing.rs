@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use kube::ResourceExt;
 use tokio::time::sleep;
 
 use super::running::{Case, typed};
 use super::*;
 use crate::components::bus::{Change, Kind, Object, ToBinder};
+use crate::components::pods::Account;
 use crate::components::tests::recorded::Metrics;
 use crate::devcluster::apiserver::{Identity, RuleId};
 
@@ -88,6 +90,26 @@ async fn a_gpu_stays_reserved_while_the_binding_is_under_way() {
     assert_eq!(case.reservations().await.len(), 1);
     sleep(seconds(2)).await;
     assert!(case.is_bound("a").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reservation_pods_have_the_configured_names() {
+    let mut settings = Settings::default();
+    settings.own_pods.reservation = Account {
+        namespace: "gpus".to_owned(),
+        name: "holder".to_owned(),
+    };
+    settings.sharing.app_label = "gpu-holder".to_owned();
+    let case = Case::starting_with(settings).await;
+    case.caught_up(1).await;
+    case.user().await;
+    let made = case.reservations().await.remove(0);
+    assert_eq!(made.labels()["app"], "gpu-holder");
+    let account = made.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
+    assert_eq!(account, Some("holder"));
+    case.gone("a").await;
+    sleep(seconds(60)).await;
+    assert!(case.reservations().await.is_empty(), "the GPU is given back");
 }
 
 #[tokio::test(start_paused = true)]
@@ -372,8 +394,9 @@ async fn a_bind_of_which_nobody_knows_whether_it_succeeded_is_resumed_by_its_req
 
 /// A reservation pod of the group on node `n1` that somebody else made, with a device.
 async fn reserved(case: &Case, group: &str, device: &str) -> Value {
-    let settings = Settings::default().sharing;
-    let made = super::super::reservation::pod("n1", group, Vec::new(), &Default::default(), &settings);
+    let settings = Settings::default();
+    let account = &settings.own_pods.reservation;
+    let made = super::super::reservation::pod("n1", group, Vec::new(), &Default::default(), &settings.sharing, account);
     let mut pod = typed(&made);
     pod["metadata"]["annotations"]["run.ai/reserve_for_gpu_index"] = json!(device);
     pod["spec"]["priorityClassName"] = Value::Null;

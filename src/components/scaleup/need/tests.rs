@@ -3,6 +3,11 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::components::pods::OwnPods;
+
+fn account() -> Account {
+    OwnPods::default().scaling
+}
 
 fn waiting(name: &str, annotations: Value) -> Arc<Pod> {
     let pod = json!({
@@ -31,7 +36,7 @@ fn need(pods: &[Value], scaled: &[usize]) -> Need {
         need.pod(&pod);
         if scaled.contains(&at) {
             let devices = need.waiting[&Key::of(&pod.metadata)].devices;
-            need.scaling(&scaling_pod(&WaitingPod(pod), devices, &Settings::default()).unwrap());
+            need.scaling(&scaling_pod(&WaitingPod(pod), devices, &Settings::default(), &account()).unwrap());
         }
     }
     need
@@ -81,7 +86,7 @@ fn needless_scaling_pods_are_deleted_before_others_are_created() {
 fn a_completed_scaling_pod_is_deleted() {
     let mut need = need(&[fraction("0.7", 1)], &[]);
     let wanted = WaitingPod(waiting(&name(0), json!({})));
-    let mut landed = scaling_pod(&wanted, 1, &Settings::default()).unwrap();
+    let mut landed = scaling_pod(&wanted, 1, &Settings::default(), &account()).unwrap();
     landed.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
     assert!(need.scaling(&landed));
     assert_eq!(need.plan(std::iter::empty()).take_away.len(), 1);
@@ -92,7 +97,7 @@ fn a_completed_scaling_pod_is_deleted() {
 fn a_scaling_pod_that_does_not_terminate_is_deleted_once_and_blocks_no_other() {
     let mut need = need(&[fraction("0.7", 1), fraction("0.7", 1)], &[]);
     let wanted = WaitingPod(waiting(&name(0), fraction("0.7", 1)));
-    let mut stuck = scaling_pod(&wanted, 1, &Settings::default()).unwrap();
+    let mut stuck = scaling_pod(&wanted, 1, &Settings::default(), &account()).unwrap();
     stuck.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
     need.scaling(&stuck);
     assert_eq!(need.plan(std::iter::empty()).take_away.len(), 1);
@@ -127,7 +132,7 @@ fn a_pod_without_a_verdict_keeps_its_scaling_pod_and_gets_no_new_one() {
 #[test]
 fn a_scaling_pod_could_run_where_the_pod_could() {
     let wanted = WaitingPod(waiting("a-pod", fraction("0.5", 2)));
-    let made = scaling_pod(&wanted, 2, &Settings::default()).unwrap();
+    let made = scaling_pod(&wanted, 2, &Settings::default(), &account()).unwrap();
     let spec = made.spec.clone().unwrap();
     assert_eq!(spec.node_selector.unwrap()["pool"], "a");
     let resources = spec.containers[0].resources.clone().unwrap();
@@ -143,7 +148,7 @@ fn a_scaling_pod_could_run_where_the_pod_could() {
     assert_eq!(read_scaling(&made).unwrap().pod, Key::of(&wanted.0.metadata));
     assert_eq!(made.labels()["shared-gpu-pod-name"], "a-pod");
     let long = WaitingPod(waiting(&"x".repeat(80), fraction("0.5", 1)));
-    let made = scaling_pod(&long, 1, &Settings::default()).unwrap();
+    let made = scaling_pod(&long, 1, &Settings::default(), &account()).unwrap();
     assert_eq!(
         read_scaling(&made).unwrap().pod,
         Key::of(&long.0.metadata),
