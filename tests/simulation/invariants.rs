@@ -180,15 +180,15 @@ impl History {
             self.requested.entry(name.clone()).or_insert((now.at, now.at)).1 = now.at;
         }
         self.requested.retain(|_, (_, last)| *last + LATE > now.at);
+        // A bind request that a replica has left is carried out later, as it was decided.
+        let decided = self.requested.values().map(|(first, _)| *first);
+        let late = now.at.saturating_sub(LATE);
+        let since = decided.min().map_or(late, |first| first.min(late));
         for (name, node) in &now.nodes {
-            let sizes = self.nodes.entry(name.clone()).or_default();
-            sizes.retain(|(until, _)| until + LATE > now.at);
-            sizes.push((now.at, node.clone()));
+            remember(self.nodes.entry(name.clone()).or_default(), node, since, now.at);
         }
         for (name, queue) in &now.queues {
-            let limits = self.limits.entry(name.clone()).or_default();
-            limits.retain(|(until, _)| until + LATE > now.at);
-            limits.push((now.at, queue.clone()));
+            remember(self.limits.entry(name.clone()).or_default(), queue, late, now.at);
         }
         let absent = self.limits.keys().filter(|name| !now.queues.contains_key(*name));
         self.absent.extend(absent.map(|name| (name.clone(), now.at)));
@@ -226,6 +226,15 @@ impl History {
             let current = now.pods.get(uid).filter(|pod| pod.on_node())?;
             Some((pod, current))
         })
+    }
+}
+
+/// Adds a value that is valid now, and drops those that were not valid any more at `since`.
+fn remember<T: Clone + PartialEq>(values: &mut Vec<(u64, T)>, value: &T, since: u64, now: u64) {
+    values.retain(|(until, _)| *until >= since);
+    match values.last_mut() {
+        Some((until, last)) if last == value => *until = now,
+        _ => values.push((now, value.clone())),
     }
 }
 

@@ -54,7 +54,7 @@ impl PodSeen {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSeen {
     pub gpus: i64,
     pub cpu: i64,
@@ -70,7 +70,7 @@ pub struct GroupSeen {
     pub non_preemptible: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueSeen {
     /// What its status shows, in thousandths of a GPU.
     pub allocated: i64,

@@ -63,7 +63,10 @@ impl AfterEvictions {
                 released.start.push((bind, term));
                 continue;
             };
-            let same = |at: &u64| Arc::ptr_eq(&self.batches[at].evictions, &evictions);
+            let same = |at: &u64| {
+                let batch = self.batches.get(at);
+                batch.is_some_and(|batch| Arc::ptr_eq(&batch.evictions, &evictions))
+            };
             let known = batches.iter().copied().find(same);
             let at = known.unwrap_or_else(|| self.begin(evictions));
             if known.is_none() {

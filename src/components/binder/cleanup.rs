@@ -142,7 +142,7 @@ async fn record(caller: &Caller, pod: (String, String), add: &Users, gone: &[Str
     let added = add.iter().map(|(uid, user)| users::annotation(uid, user));
     let mut annotations: BTreeMap<String, Option<String>> = added.map(|(key, value)| (key, Some(value))).collect();
     annotations.extend(gone.iter().map(|uid| (users::key(uid), None)));
-    let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), reservations_in(&caller));
+    let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), reservations_in(caller));
     let patch = Patch::Merge(json!({"metadata": {"uid": uid, "annotations": annotations}}));
     let params = PatchParams::default();
     let patched = caller
@@ -160,7 +160,7 @@ async fn record(caller: &Caller, pod: (String, String), add: &Users, gone: &[Str
 /// Whether a container may still use the device of these reservation pods: a user that they name is on the node, whatever its labels, or the list
 /// failed. For a reservation pod without recorded users (of an older release), pods with the group's label count.
 async fn is_used(caller: &Caller, id: &GroupId, reservations: &[(String, String)]) -> bool {
-    let reads: Api<Pod> = Api::namespaced(caller.context.reads.clone(), reservations_in(&caller));
+    let reads: Api<Pod> = Api::namespaced(caller.context.reads.clone(), reservations_in(caller));
     let mut named = Users::new();
     for (name, _) in reservations {
         match caller.call("look at a reservation pod", || reads.get_opt(name)).await {

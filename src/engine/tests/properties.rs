@@ -309,8 +309,8 @@ proptest! {
         }
         for (_, queue) in after.model().queues().iter() {
             let (allocated, _) = find(&queue.name).expect("the same queues");
-            for resource in 0..3 {
-                let grown = queue.allocated[resource] > allocated[resource];
+            for (resource, before) in allocated.into_iter().enumerate() {
+                let grown = queue.allocated[resource] > before;
                 let within = queue.share(resource).limit.is_none_or(|limit| queue.allocated[resource] <= limit);
                 prop_assert!(!grown || within, "{} passes its limit when evictions are refused", queue.name);
             }
