@@ -575,6 +575,8 @@ impl Scheduler {
             evict = decisions.evict.len(),
             pipeline = decisions.pipeline.len(),
             unschedulable = decisions.unschedulable.len(),
+            nodes_tested = decisions.work.nodes_tested,
+            pods_simulated = decisions.work.pods_simulated,
             took_us = took.as_micros(),
             "decided"
         );

@@ -211,6 +211,8 @@ pub const COMPLETE_SEARCH_STEPS: usize = 8_192;
 
 /// Default of [`Policy::search_steps`]: about a tenth of a second.
 pub const SEARCH_STEPS: u64 = 2_000_000;
+/// Default of [`Policy::longest_search`]: KAI cuts its first generator off after 30 s, in which it tries fewer sets.
+pub const LONGEST_SEARCH: u64 = 4 * SEARCH_STEPS;
 
 /// The engine's settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -228,9 +230,11 @@ pub struct Policy {
     /// Consolidation for one pod group considers at most this many other pod groups, and one, from the end of the order, as KAI does; 0 = no consolidation,
     /// `None` = no limit.
     pub max_consolidation_victims: Option<usize>,
-    /// Step limit of searches for victims that find nothing, for each action of a cycle; pod groups without a search then are first in the next cycle. A node that is
-    /// tested for a pod counts one, a pod that is evicted or placed in a simulation sixteen.
+    /// Step limit of searches for victims that find nothing, for each action of a cycle; pod groups without a search then are first in the next cycle.
+    /// A node that is tested for a pod counts one, a pod that is evicted or placed in a simulation sixteen.
     pub search_steps: u64,
+    /// Step limit of a single search, which finds nothing then.
+    pub longest_search: u64,
     /// How disruption budgets are treated.
     pub disruption_budgets: DisruptionBudgets,
     /// How long a pod group may stay below its minimum before it is evicted; `None` = for ever.
@@ -281,6 +285,7 @@ impl Default for Policy {
             consolidating_reclaim: true,
             max_consolidation_victims: Some(16),
             search_steps: SEARCH_STEPS,
+            longest_search: LONGEST_SEARCH,
             disruption_budgets: DisruptionBudgets::Prefer,
             staleness_grace: Some(60_000),
             stuck_after: 120_000,

@@ -77,8 +77,9 @@ fn unusual() -> (Settings, Policy) {
         full_hierarchy: false,
         consolidating_reclaim: false,
         max_consolidation_victims: None,
-        // Not a setting of administrators.
+        // Not settings of administrators.
         search_steps: Policy::default().search_steps,
+        longest_search: Policy::default().longest_search,
         disruption_budgets: DisruptionBudgets::Respect,
         staleness_grace: None,
         stuck_after: 5_000,

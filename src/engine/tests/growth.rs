@@ -112,3 +112,18 @@ fn a_search_in_vain_delays_the_others_by_one_cycle_at_most() {
     assert_eq!(evictions(u64::MAX), [8, 0]);
     assert_eq!(evictions(0), [0, 8, 0]);
 }
+
+#[test]
+fn a_search_that_takes_too_long_is_cut_off() {
+    let evictions = |longest_search: u64| {
+        let mut policy = Policy::default();
+        (policy.longest_search, policy.plugins.complete_search_steps) = (longest_search, 0);
+        let mut engine = Engine::new(policy);
+        for event in full(12, [8 * 12 - 80, 80], 1, 10, "8") {
+            engine.apply(event, NOW);
+        }
+        engine.cycle(NOW).evict.len()
+    };
+    assert_eq!(evictions(u64::MAX), 80);
+    assert_eq!(evictions(1_000), 0);
+}

@@ -84,10 +84,14 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
                     SearchEnd::Solved
                 }
                 None => {
-                    failed_before.failed(cycle.model, table, pod_group);
+                    let took = turns::steps(cycle.log.work.since(before));
+                    let cut_off = took > policy.longest_search;
+                    if !cut_off {
+                        failed_before.failed(cycle.model, table, pod_group);
+                    }
                     in_vain.push(pod_group);
-                    steps += turns::steps(cycle.log.work.since(before));
-                    why_not(cycle)
+                    steps += took;
+                    why_not(cycle, cut_off)
                 }
             }
         };
@@ -99,8 +103,11 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
 }
 
 /// How a search ended that found nothing.
-fn why_not(cycle: &Cycle) -> SearchEnd {
+fn why_not(cycle: &Cycle, cut_off: bool) -> SearchEnd {
     let plugins = &cycle.context.policy.plugins;
+    if cut_off {
+        return SearchEnd::OutOfSteps;
+    }
     match (
         &*plugins.victim_generators,
         plugins.complete_search_steps,

@@ -21,10 +21,10 @@ pub fn find(victims: &mut VictimSearch, case: Case, generators: &[VictimGenerato
             })
         })
         .or_else(|| {
-            let steps_left = *victims.steps_left > 0;
+            let steps_left = *victims.steps_left > 0 && !victims.is_cut_off();
             steps_left.then(|| victims.seen(action, Searcher::Complete, |victims| victims.look_through(&mut search)))?
         });
-    if found.is_none() {
+    if found.is_none() && !victims.is_cut_off() {
         victims.look_for_budgets(&mut search);
     }
     found.map(|(mark, victims)| Answer {

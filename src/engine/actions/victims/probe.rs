@@ -116,7 +116,7 @@ impl VictimSearch<'_> {
                 }
             }
             loop {
-                if !self.gathered(search, at) {
+                if self.is_cut_off() || !self.gathered(search, at) {
                     return None;
                 }
                 at += 1;
@@ -393,7 +393,7 @@ impl VictimSearch<'_> {
     }
 
     fn attempt(&mut self, search: &mut SearchState, count: usize, candidate: Candidate) -> Option<(Mark, Candidate)> {
-        if candidate.batches.is_empty() {
+        if candidate.batches.is_empty() || self.is_cut_off() {
             return None;
         }
         if search.failed.has(count, &candidate) {

@@ -9,6 +9,7 @@ use crate::engine::actions::cycle::Cycle;
 use crate::engine::actions::cycle_log::CycleLog;
 use crate::engine::actions::node_scratch::NodeScratch;
 use crate::engine::actions::place::{PlacementCaches, Placer};
+use crate::engine::decision::Work;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::reclaim::most_taken;
 use crate::engine::fairshare::sorted::{SortedPodGroups, active_of, evictable, next_victims, requests};
@@ -24,7 +25,7 @@ use crate::engine::stage::Observer;
 
 use super::judge::{BudgetReach, Judge, Objection};
 use super::rules::EvictingAction;
-use super::{Batch, Candidate, Case, Tried, lost};
+use super::{Batch, Candidate, Case, Tried, lost, turns};
 
 /// A search for one preemptor.
 pub struct SearchState {
@@ -102,12 +103,15 @@ pub struct VictimSearch<'a> {
     pub reach: BudgetReach,
     /// Why victims were not acceptable so far.
     pub objections: Objections,
+    /// The work of the cycle when the search began.
+    begun: Work,
 }
 
 impl<'a> VictimSearch<'a> {
     /// A search within disruption budgets.
     pub fn new(cycle: &'a mut Cycle) -> Self {
         Self {
+            begun: cycle.log.work,
             model: cycle.model,
             context: cycle.context,
             sorted: &cycle.kept.sorted,
@@ -120,6 +124,12 @@ impl<'a> VictimSearch<'a> {
             reach: BudgetReach::Within,
             objections: Objections::default(),
         }
+    }
+
+    /// Whether it has taken too many steps, and ends without a result.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        turns::steps(self.log.work.since(self.begun)) > self.context.policy.longest_search
     }
 
     /// A placer on the same state.
