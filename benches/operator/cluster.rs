@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use serde_json::{Value, json};
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 
-use crate::process::free_ports;
+use crate::real_server::{RealServer, UnderShell};
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
@@ -49,7 +48,7 @@ pub struct Cluster {
 enum Server {
     Embedded(RunningServer),
     Real {
-        _control_plane: ControlPlane,
+        _control_plane: [UnderShell; 2],
         audit: PathBuf,
         since: Mutex<u64>,
     },
@@ -90,15 +89,10 @@ impl Cluster {
         Ok((dir, Server::Embedded(server)))
     }
 
-    /// The folder with etcd and kube-apiserver, if there is one.
-    pub fn assets() -> Option<PathBuf> {
-        std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from)
-    }
-
     /// A cluster on etcd and kube-apiserver.
     pub async fn real(assets: &Path, nodes: usize) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
-        let control_plane = ControlPlane::start(assets, dir.path())?;
+        let control_plane = start_real(assets, dir.path())?;
         let client = client_of(&dir.path().join("admin.kubeconfig")).await?;
         let deadline = Instant::now() + MAX_WAIT;
         while client
@@ -260,76 +254,23 @@ async fn apply(client: &Client, yaml: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// etcd and kube-apiserver under a shell that ends them when its standard input closes: also when this process is killed.
-struct ControlPlane {
-    shell: Child,
-}
-
-impl ControlPlane {
-    fn start(assets: &Path, dir: &Path) -> anyhow::Result<Self> {
-        let [etcd, peer, port] = free_ports()?;
-        let key = rcgen::KeyPair::generate()?;
-        std::fs::write(dir.join("sa.key"), key.serialize_pem())?;
-        std::fs::write(dir.join("sa.pub"), key.public_key_pem())?;
-        let operator = Identity::operator();
-        std::fs::write(
-            dir.join("tokens.csv"),
-            format!(
-                "t-admin,admin,u1,\"system:masters\"\nt-operator,{},u2,\"{}\"\n",
-                operator.user,
-                operator.groups.join(",")
-            ),
-        )?;
-        for who in ["admin", "operator"] {
-            let config = json!({
-                "apiVersion": "v1", "kind": "Config", "current-context": "real",
-                "clusters": [{"name": "real", "cluster": {"server": format!("https://127.0.0.1:{port}"), "insecure-skip-tls-verify": true}}],
-                "users": [{"name": who, "user": {"token": format!("t-{who}")}}],
-                "contexts": [{"name": "real", "context": {"cluster": "real", "user": who}}],
-            });
-            std::fs::write(
-                dir.join(format!("{who}.kubeconfig")),
-                serde_yaml_ng::to_string(&config)?,
-            )?;
-        }
-        let policy = json!({
-            "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"],
-            "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}],
-        });
-        std::fs::write(dir.join("audit.yaml"), serde_yaml_ng::to_string(&policy)?)?;
-        let (at, assets) = (dir.display(), assets.display());
-        // No controller manager, so no service accounts for pods to be given.
-        let script = format!(
-            r"
-            {assets}/etcd --data-dir {at}/etcd --unsafe-no-fsync --log-level warn \
-                --listen-client-urls http://127.0.0.1:{etcd} --advertise-client-urls http://127.0.0.1:{etcd} \
-                --listen-peer-urls http://127.0.0.1:{peer} --initial-advertise-peer-urls http://127.0.0.1:{peer} \
-                --initial-cluster default=http://127.0.0.1:{peer} >{at}/etcd.log 2>&1 </dev/null &
-            etcd=$!
-            {assets}/kube-apiserver --etcd-servers=http://127.0.0.1:{etcd} --bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
-                --secure-port={port} --cert-dir={at}/pki --service-cluster-ip-range=10.200.0.0/16 --service-account-issuer=https://real \
-                --service-account-key-file={at}/sa.pub --service-account-signing-key-file={at}/sa.key --token-auth-file={at}/tokens.csv \
-                --authorization-mode=RBAC --endpoint-reconciler-type=none --disable-admission-plugins=ServiceAccount \
-                --audit-policy-file={at}/audit.yaml --audit-log-path={at}/audit.log --audit-log-maxsize=2000 \
-                >{at}/apiserver.log 2>&1 </dev/null &
-            server=$!
-            cat >/dev/null
-            kill -KILL $server $etcd; wait
-            "
-        );
-        let shell = Command::new("sh")
-            .arg("-c")
-            .arg(script)
-            .stdin(Stdio::piped())
-            .spawn()
-            .context("sh")?;
-        Ok(Self { shell })
+/// Starts etcd and kube-apiserver, with an audit log of all writes.
+fn start_real(assets: &Path, dir: &Path) -> anyhow::Result<[UnderShell; 2]> {
+    let policy = json!({
+        "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"],
+        "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}],
+    });
+    std::fs::write(dir.join("audit.yaml"), serde_yaml_ng::to_string(&policy)?)?;
+    let at = dir.display();
+    // There are no service accounts for pods to be given.
+    let flags = format!(
+        "--disable-admission-plugins=ServiceAccount \
+         --audit-policy-file={at}/audit.yaml --audit-log-path={at}/audit.log --audit-log-maxsize=2000"
+    );
+    let server = RealServer::prepare(assets, dir, &flags)?;
+    for who in ["admin", "operator"] {
+        std::fs::write(dir.join(format!("{who}.kubeconfig")), server.kubeconfig(who))?;
     }
-}
-
-impl Drop for ControlPlane {
-    fn drop(&mut self) {
-        drop(self.shell.stdin.take());
-        let _ = self.shell.wait();
-    }
+    let [etcd, kube_apiserver] = &server.commands;
+    Ok([UnderShell::start(etcd, "")?, UnderShell::start(kube_apiserver, "")?])
 }

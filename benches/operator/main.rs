@@ -14,9 +14,13 @@
 //! the pod (admission webhooks included) to the watch event that shows its node.
 
 mod cluster;
+#[path = "../../tests/it/free_port.rs"]
+mod free_port;
 mod load;
 mod page;
 mod process;
+#[path = "../../tests/it/real_server.rs"]
+mod real_server;
 mod restart;
 mod served;
 
@@ -54,7 +58,7 @@ async fn main() -> anyhow::Result<()> {
     let nodes = numbers.get(1).copied().unwrap_or(100);
     println!("== embedded API server, {nodes} nodes");
     measure(Cluster::embedded(nodes).await?, pods, None).await?;
-    match Cluster::assets() {
+    match real_server::assets() {
         None => println!("== no real API server: KUBEBUILDER_ASSETS is not set"),
         Some(assets) => {
             println!("== kube-apiserver and etcd, {nodes} nodes");

@@ -1,7 +1,6 @@
 //! A scheduler as a process of its own, and what it costs.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use crate::cluster::Cluster;
+use crate::free_port::free_port;
 
 /// Clock ticks in a second, as `/proc` counts CPU time on Linux.
 const TICKS: f64 = 100.0;
@@ -24,7 +24,7 @@ pub struct Process {
 impl Process {
     /// The operator under its own service account, outside the cluster; returns when it is ready.
     pub async fn operator(cluster: &Cluster) -> anyhow::Result<Self> {
-        let [http, webhooks] = free_ports()?;
+        let [http, webhooks] = [free_port(), free_port()];
         let binary = std::env::var_os("UNIKAI").unwrap_or_else(|| env!("CARGO_BIN_EXE_unikai").into());
         let child = Command::new(binary)
             .args(["--log-format", "json", "run", "--identity", "bench", "--kubeconfig"])
@@ -52,7 +52,7 @@ impl Process {
 
     /// kube-scheduler without client-side limits in the way.
     pub fn kube_scheduler(binary: &Path, cluster: &Cluster) -> anyhow::Result<Self> {
-        let [port, _] = free_ports()?;
+        let port = free_port();
         let config = cluster.dir().join("kube-scheduler.yaml");
         let kubeconfig = cluster.admin_kubeconfig();
         std::fs::write(
@@ -132,16 +132,4 @@ async fn ready(port: u16) -> bool {
     stream.write_all(request).await.is_ok()
         && stream.read_to_string(&mut answer).await.is_ok()
         && answer.starts_with("HTTP/1.1 200")
-}
-
-/// Ports that are free now.
-pub fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
-    let mut ports = [0; N];
-    let listeners: Vec<_> = (0..N)
-        .map(|_| TcpListener::bind("127.0.0.1:0"))
-        .collect::<Result<_, _>>()?;
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
 }

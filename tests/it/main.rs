@@ -15,6 +15,7 @@ mod leadership;
 mod manifests;
 mod operator;
 mod polling;
+mod real_server;
 mod review_fuzz;
 mod support;
 mod tidy;

@@ -8,6 +8,8 @@ mod free_port;
 mod invariants;
 mod network;
 mod plan;
+#[path = "../it/real_server.rs"]
+mod real_server;
 mod run;
 mod shrink;
 mod soak;

@@ -115,7 +115,7 @@ impl Soak {
         // It is kept, with the logs of all processes.
         let folder = tempfile::tempdir()?.keep();
         println!("{args:?}\nlogs are in {}", folder.display());
-        let control_plane = match control_plane::assets() {
+        let control_plane = match crate::real_server::assets() {
             _ if !args.real => ControlPlane::embedded().await?,
             Some(assets) => ControlPlane::of_processes(&assets, &folder)?,
             None => anyhow::bail!("KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"),

@@ -1,10 +1,6 @@
 //! One test body, two servers: the embedded one, and a real one that is started once per test run.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::path::{Path, PathBuf};
 
 use kube::{
     Client, Config,
@@ -16,7 +12,7 @@ use tokio::sync::OnceCell;
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 
 use crate::polling::{eventually, in_time};
-use crate::support::free_port;
+use crate::real_server::{RealServer, UnderShell, assets};
 
 /// A server to test against, with a namespace of the test's own.
 pub struct Cluster {
@@ -261,56 +257,21 @@ async fn real_server() -> Option<&'static PathBuf> {
 
 /// The kubeconfig of a separate real server with more flags, if its binaries are there: for tests that would disturb others.
 pub async fn own_real_server(flags: &str) -> Option<PathBuf> {
-    let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
-    let kubeconfig = start_real(&assets, flags);
+    let kubeconfig = start_real(&assets()?, flags);
     wait_until_ready(&kubeconfig).await;
     Some(kubeconfig)
 }
 
-/// Starts etcd and kube-apiserver under a shell that ends them and deletes their data when this process ends, which closes the shell's standard input.
+/// Starts etcd and kube-apiserver, which live as long as this process; their data goes with them.
 fn start_real(assets: &Path, flags: &str) -> PathBuf {
     let folder = tempfile::tempdir().unwrap().keep();
-    let [etcd, peer, port] = [(); 3].map(|()| free_port());
-    let key = rcgen::KeyPair::generate().unwrap();
-    std::fs::write(folder.join("sa.key"), key.serialize_pem()).unwrap();
-    std::fs::write(folder.join("sa.pub"), key.public_key_pem()).unwrap();
-    std::fs::write(folder.join("tokens.csv"), "t-admin,admin,u1,\"system:masters\"\n").unwrap();
+    let server = RealServer::prepare(assets, &folder, flags).unwrap();
     let kubeconfig = folder.join("kubeconfig");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "real",
-        "clusters": [{"name": "real", "cluster": {"server": format!("https://127.0.0.1:{port}"), "insecure-skip-tls-verify": true}}],
-        "users": [{"name": "admin", "user": {"token": "t-admin"}}],
-        "contexts": [{"name": "real", "context": {"cluster": "real", "user": "admin"}}],
-    });
-    std::fs::write(&kubeconfig, serde_yaml_ng::to_string(&config).unwrap()).unwrap();
-    let (at, assets) = (folder.display(), assets.display());
-    let script = format!(
-        r"
-        {assets}/etcd --data-dir {at}/etcd --unsafe-no-fsync --log-level warn \
-            --listen-client-urls http://127.0.0.1:{etcd} --advertise-client-urls http://127.0.0.1:{etcd} \
-            --listen-peer-urls http://127.0.0.1:{peer} --initial-advertise-peer-urls http://127.0.0.1:{peer} \
-            --initial-cluster default=http://127.0.0.1:{peer} >{at}/etcd.log 2>&1 </dev/null &
-        etcd=$!
-        {assets}/kube-apiserver --etcd-servers=http://127.0.0.1:{etcd} --bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
-            --secure-port={port} --cert-dir={at}/pki --service-cluster-ip-range=10.200.0.0/16 --service-account-issuer=https://real \
-            --service-account-key-file={at}/sa.pub --service-account-signing-key-file={at}/sa.key \
-            --token-auth-file={at}/tokens.csv --authorization-mode=RBAC --endpoint-reconciler-type=none {flags} >{at}/apiserver.log 2>&1 </dev/null &
-        server=$!
-        cat >/dev/null
-        kill -KILL $server $etcd; wait; rm -rf {at}
-        "
-    );
-    let mut shell = Command::new("sh")
-        .arg("-c")
-        .arg(script)
-        .stdin(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .unwrap();
-    let mut stdin = shell.stdin.take().unwrap();
-    stdin.write_all(b"\n").unwrap();
-    // Both live as long as this process.
-    std::mem::forget((stdin, shell));
+    std::fs::write(&kubeconfig, server.kubeconfig("admin")).unwrap();
+    let remove = format!("rm -rf {}", folder.display());
+    for command in &server.commands {
+        std::mem::forget(UnderShell::start(command, &remove).unwrap());
+    }
     kubeconfig
 }
 
@@ -326,5 +287,3 @@ async fn wait_until_ready(kubeconfig: &Path) {
         "the real API server does not come up: see apiserver.log beside {kubeconfig:?}"
     );
 }
-
-use std::os::unix::process::CommandExt as _;
