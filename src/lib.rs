@@ -8,6 +8,7 @@ pub mod config;
 #[cfg(feature = "devcluster")]
 pub mod devcluster;
 pub mod engine;
+mod fuzz;
 pub mod kinds;
 pub mod mirror;
 pub mod numa_exporter;

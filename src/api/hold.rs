@@ -45,6 +45,7 @@ impl Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::Target;
 
     #[test]
     fn a_hold_is_true_or_a_reason() {
@@ -77,5 +78,36 @@ mod tests {
             Hold::of([("a", "b"), ("unikai.dev/hold", "true")]),
             Some(Hold::default())
         );
+    }
+
+    #[test]
+    fn fuzz_holds() {
+        let target = Target {
+            name: "hold",
+            rounds: 1_000,
+            words: &[
+                "true",
+                "FALSE",
+                "waits",
+                "until",
+                "data",
+                " ",
+                "\u{a0}",
+                "\u{85}",
+                "\u{1b}[2J",
+            ],
+        };
+        target.texts(|text| {
+            let Some(hold) = Hold::parse(text) else { return false };
+            let Some(reason) = &hold.reason else { return true };
+            assert!(!reason.is_empty() && reason.len() <= HOLD_REASON_BYTES);
+            assert!(!reason.contains(char::is_control), "{reason:?} is not on one line");
+            assert_eq!(
+                Hold::parse(reason).as_ref(),
+                Some(&hold),
+                "the reason is read as itself"
+            );
+            true
+        });
     }
 }

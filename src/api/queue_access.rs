@@ -219,6 +219,7 @@ pub fn not_open(queue: &str, closed_by: &str, namespace: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::Target;
 
     #[test]
     fn patterns_name_namespaces() {
@@ -285,5 +286,40 @@ mod tests {
         access.put("b", Some("a"), None);
         assert_eq!(access.closed_by("b", "y"), Some("a"));
         assert!(!access.is_open("b") && !access.is_within("a", "c"));
+    }
+
+    /// Whether a text matches a pattern, by definition. Takes exponential time.
+    fn matches_plainly(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => text.is_empty(),
+            Some((b'*', rest)) => (0..=text.len()).any(|at| matches_plainly(rest, &text[at..])),
+            Some((byte, rest)) => text
+                .split_first()
+                .is_some_and(|(first, text)| first == byte && matches_plainly(rest, text)),
+        }
+    }
+
+    #[test]
+    fn fuzz_patterns_of_namespaces() {
+        let target = Target {
+            name: "allowed-namespaces",
+            rounds: 1_000,
+            words: &["team", "a", "b", "research", "*", "**", "-", ",", " ", "x"],
+        };
+        target.texts(|text| {
+            let allowed = Allowed::parse(text);
+            let short = |pattern: &&String| pattern.len() < 30 && pattern.matches('*').count() < 6;
+            for pattern in allowed.0.iter().filter(short).take(8) {
+                for namespace in ["team-a", "research-x-x", "aab-prod", "x", "abbbc"] {
+                    assert_eq!(
+                        matches(pattern.as_bytes(), namespace.as_bytes()),
+                        matches_plainly(pattern.as_bytes(), namespace.as_bytes()),
+                        "{pattern:?} {namespace}"
+                    );
+                }
+            }
+            assert_eq!(Allowed::parse(&allowed.0.join(", ")), allowed);
+            allowed.invalid_names().next().is_none()
+        });
     }
 }

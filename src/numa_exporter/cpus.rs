@@ -54,6 +54,7 @@ fn ranges(text: &str) -> anyhow::Result<Vec<(i64, i64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::Target;
 
     #[test]
     fn lists_are_read_as_the_kernel_writes_them() {
@@ -81,5 +82,28 @@ mod tests {
         zone("node0", "0,2\n");
         zone("node10", "1\n");
         assert_eq!(read(root.path()).unwrap(), Cpus::from([(0, 0), (1, 10), (2, 0)]));
+    }
+
+    #[test]
+    fn fuzz_lists_of_cpus() {
+        let target = Target {
+            name: "cpu-list",
+            rounds: 500,
+            words: &["0", "1", "65535", "65536", "-", ",", "\n"],
+        };
+        target.texts(|text| match ranges(text) {
+            Ok(ranges) => {
+                assert!(
+                    ranges
+                        .iter()
+                        .all(|(first, last)| 0 <= *first && first <= last && *last < CPUS_MAX)
+                );
+                true
+            }
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                false
+            }
+        });
     }
 }

@@ -1,3 +1,5 @@
+mod fuzz;
+
 use super::*;
 
 fn refused(text: &str) -> String {

@@ -1,3 +1,5 @@
+mod fuzz;
+
 use super::*;
 
 const NIGHTS: &str = r#"

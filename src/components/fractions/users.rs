@@ -108,6 +108,7 @@ pub fn labels<'a>(groups: impl ExactSizeIterator<Item = &'a str>) -> BTreeMap<St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::Target;
     use serde_json::json;
 
     #[test]
@@ -138,5 +139,41 @@ mod tests {
             both.keys().collect::<Vec<_>>(),
             ["runai-gpu-group/g", "runai-gpu-group/h"]
         );
+    }
+
+    #[test]
+    fn fuzz_records_of_users() {
+        let target = Target {
+            name: "gpu-users",
+            rounds: 1_000,
+            words: &[
+                "gpu-user.unikai.dev/",
+                "gpu-user.unikai.dev/a",
+                "namespace",
+                "name",
+                "share",
+                "gpu-fraction",
+                "gpu-memory",
+                "gpu-fraction-num-devices",
+                "team",
+                "{",
+                "}",
+                "\"",
+                ":",
+                "0.5",
+                "2",
+            ],
+        };
+        target.objects(|annotations| {
+            let Ok(reservation) = serde_json::from_value::<Pod>(json!({"metadata": {"annotations": annotations}}))
+            else {
+                return false;
+            };
+            let users = of(&reservation);
+            let again: BTreeMap<String, String> = users.iter().map(|(uid, user)| annotation(uid, user)).collect();
+            let again: Pod = serde_json::from_value(json!({"metadata": {"annotations": again}})).unwrap();
+            assert_eq!(of(&again), users, "what is read is written so that it is read again");
+            !users.is_empty()
+        });
     }
 }
