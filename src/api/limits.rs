@@ -71,11 +71,11 @@ pub const SUB_GROUP_DEPTH: usize = 16;
 pub const POD_GROUP_TEXT_BYTES: usize = 317;
 /// Bytes of a device selector, as in the API server.
 pub const CLAIM_SELECTOR_BYTES: usize = 10_240;
-/// Estimated steps of the loops of a device selector for one device. Two nested loops over all attributes that a device may have
-/// take a quarter of it.
+/// Estimated steps of a device selector for one device: of its loops, its regular expressions, and of texts that it makes. Two nested loops over all
+/// attributes that a device may have take a quarter of it.
 pub const CLAIM_SELECTOR_STEPS: usize = 4_096;
-/// Steps of device selectors that are evaluated at once, ten times a second; a device counts 100 per selector, beside the steps of loops. Takes
-/// some hundredths of a second.
+/// Steps of device selectors that are evaluated at once, ten times a second; a device counts 100 per selector, beside those steps. Takes some
+/// hundredths of a second.
 pub const CLAIM_SELECTOR_STEPS_AT_ONCE: usize = 200_000;
 /// Bytes of the annotation with a queue's schedule.
 pub const QUOTA_SCHEDULE_BYTES: usize = 8_192;

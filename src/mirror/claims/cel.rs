@@ -1,7 +1,10 @@
 //! Device selectors: CEL expressions on one device, compiled once and evaluated for many.
 //!
 //! Supported: `device.driver`, `device.attributes[domain].name`, `device.capacity[domain].name`, `device.allowMultipleAllocations`, quantities
-//! and semantic versions. An expression that could be expensive is not compiled; the API server refuses most of them.
+//! and semantic versions. An expression that could be expensive ([`cost`], [`patterns`]) is not compiled; the API server refuses most of them.
+
+mod cost;
+mod patterns;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
@@ -15,15 +18,10 @@ use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 
 use crate::api::limits;
 use crate::api::quantity::{self, Amount};
+use cost::Cost;
 
-/// Limit on the operators of an expression: each may add a level to its tree.
-const MOST_OPERATORS: usize = 120;
-/// Limit on nested brackets, and on chains of field accesses.
-const DEEPEST: usize = 16;
-/// Limit on the attributes and capacities of a device.
-const MOST_ENTRIES: usize = 32;
-/// Macros that loop.
-const LOOPS: [&str; 5] = [".all(", ".exists(", ".exists_one(", ".map(", ".filter("];
+/// Bytes of an error that are kept, for each device.
+const ERROR_BYTES: usize = 512;
 
 static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
     let mut environment = cel::Env::stdlib();
@@ -37,7 +35,7 @@ static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
 /// A compiled selector.
 pub struct Selector {
     program: cel::Program,
-    /// Estimated steps of its loops per device.
+    /// Estimated steps per device, beside those of every selector.
     pub steps: usize,
     /// String literals, which may be domains: domains without attributes on a device are empty, not missing.
     texts: Vec<String>,
@@ -53,26 +51,21 @@ impl Selector {
         if text.len() > longest {
             return Err(format!("CEL compile error: longer than {longest} characters"));
         }
-        let texts = texts(text);
-        let bare = without_texts(text);
-        if too_deep(&bare) {
-            return Err("CEL compile error: the expression is too complex".to_owned());
-        }
-        let dense: String = bare.chars().filter(|sign| !sign.is_whitespace()).collect();
-        let loops: usize = LOOPS.iter().map(|name| dense.matches(name).count()).sum();
-        let entries = MOST_ENTRIES.max(dense.matches(',').count() + 1);
-        let cost = entries.checked_pow(u32::try_from(loops).unwrap_or(u32::MAX));
-        let steps = if loops > 0 { cost.unwrap_or(usize::MAX) } else { 0 };
-        if steps > limits::CLAIM_SELECTOR_STEPS {
-            return Err("CEL compile error: the expression could cost too much".to_owned());
-        }
+        let refused = |reason: &'static str| format!("CEL compile error: {reason}");
+        let cost = Cost::of(text).map_err(refused)?;
         let compile = || {
-            ENVIRONMENT
-                .compile(text)
-                .map_err(|error| format!("CEL compile error: {error}"))
+            let program = ENVIRONMENT.compile(text);
+            let program = program.map_err(|error| told(format!("CEL compile error: {error}")))?;
+            let patterns = patterns::steps(program.expression(), cost.entries).map_err(refused)?;
+            Ok::<_, String>((program, patterns))
         };
-        let program =
+        let (program, patterns) =
             on_a_deep_stack(compile).ok_or_else(|| "CEL compile error: the expression cannot be read".to_owned())??;
+        let steps = cost.steps.saturating_add(patterns);
+        if steps > limits::CLAIM_SELECTOR_STEPS {
+            return Err(refused("the expression could cost too much"));
+        }
+        let texts = cost::texts(text).map(ToOwned::to_owned).collect();
         Ok(Self { program, steps, texts })
     }
 
@@ -88,28 +81,17 @@ impl Selector {
         match answer.map_err(|_| "CEL runtime error".to_owned())? {
             Ok(Value::Bool(answer)) => Ok(answer),
             Ok(other) => Err(format!("CEL expression must evaluate to bool, not {}", other.type_of())),
-            Err(ExecutionError::NoSuchKey(key)) => Err(format!("CEL runtime error: no such key: {key}")),
-            Err(error) => Err(format!("CEL runtime error: {error}")),
+            Err(ExecutionError::NoSuchKey(key)) => Err(told(format!("CEL runtime error: no such key: {key}"))),
+            Err(error) => Err(told(format!("CEL runtime error: {error}"))),
         }
     }
 }
 
-/// Whether an expression is so deeply nested that parsing or evaluating it could exhaust the stack.
-fn too_deep(bare: &str) -> bool {
-    let (mut operators, mut chain, mut nested) = (0, 0, 0_usize);
-    bare.chars().any(|sign| {
-        match sign {
-            '(' | '[' | '{' => (nested, chain) = (nested + 1, chain + 1),
-            ')' | ']' | '}' => nested = nested.saturating_sub(1),
-            '.' => chain += 1,
-            '|' | '&' | '+' | '-' | '*' | '/' | '%' | '?' | '!' | '<' | '>' | '=' => {
-                (operators, chain) = (operators + 1, 0);
-            }
-            ',' | ':' => chain = 0,
-            _ => {}
-        }
-        operators > MOST_OPERATORS || nested > DEEPEST || chain > DEEPEST
-    })
+/// The beginning of an error, which may quote the expression or values that it makes.
+fn told(mut error: String) -> String {
+    error.truncate(error.floor_char_boundary(ERROR_BYTES));
+    error.shrink_to_fit();
+    error
 }
 
 /// Stack size for parsing and evaluating expressions.
@@ -121,36 +103,6 @@ pub fn on_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
         let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
         thread.ok()?.join().ok()
     })
-}
-
-/// The string literals of an expression.
-fn texts(text: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut open: Option<(char, String)> = None;
-    for sign in text.chars() {
-        match &mut open {
-            None if sign == '"' || sign == '\'' => open = Some((sign, String::new())),
-            None => {}
-            Some((quote, _)) if *quote == sign => found.extend(open.take().map(|(_, text)| text)),
-            Some((_, text)) => text.push(sign),
-        }
-    }
-    found
-}
-
-/// An expression without its string literals.
-fn without_texts(text: &str) -> String {
-    let mut bare = String::new();
-    let mut open = None;
-    for sign in text.chars() {
-        match open {
-            None if sign == '"' || sign == '\'' => open = Some(sign),
-            None => bare.push(sign),
-            Some(quote) if quote == sign => open = None,
-            Some(_) => {}
-        }
-    }
-    bare
 }
 
 /// The `device` variable of expressions.

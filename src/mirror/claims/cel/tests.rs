@@ -1,5 +1,7 @@
 //! Which devices an expression selects.
 
+mod fuzz;
+
 use super::{Selector, Subject, on_a_deep_stack};
 use k8s_openapi::api::resource::v1::Device;
 
@@ -93,6 +95,94 @@ fn a_selector_can_read_all_fields_of_a_device() {
     }
 }
 
+/// What users write works.
+#[test]
+fn usual_selectors_are_accepted() {
+    let device: Device = serde_yaml_ng::from_str(
+        "
+        name: gpu-0
+        attributes:
+          productName: {string: NVIDIA A100-SXM4-80GB}
+          uuid: {string: GPU-18db0e85-99e9-c746-8531-ffeb86328b39}
+          type: {string: gpu}
+          architecture: {string: Ampere}
+          cudaComputeCapability: {version: 8.0.0}
+          driverVersion: {version: 550.54.15}
+        capacity:
+          memory: {value: 80Gi}
+        ",
+    )
+    .expect("a device");
+    let device = Subject::new("gpu.nvidia.com", &device);
+    let attributes = "device.attributes[\"gpu.nvidia.com\"]";
+    for text in [
+        "{}.productName.lowerAscii().matches(\"^.*a100.*$\")",
+        "{}.productName.matches(\"^NVIDIA (A100|H100|H200)[- ].*\")",
+        "{}.productName.matches('(?i)a100') && {}.architecture == 'Ampere'",
+        "{}.productName.matches(r'\\w+-SXM\\d-\\d+GB$')",
+        "{}.productName.matches(\"^NVIDIA\\\\s+A100-[A-Z]{3,4}[0-9]?-(40|80)GB$\")",
+        "{}.uuid.matches('^GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$')",
+        "['A100', 'H100'].exists(model, {}.productName.contains(model))",
+        "['^.*A100.*$', '^.*H100.*$', '^.*H200.*$', '^.*B200.*$'].exists(pattern, {}.productName.matches(pattern))",
+        "['gpu.nvidia.com', 'gpu.example.com'].exists(domain, device.driver == domain && {}.productName.matches(\"A100\\\\.*\"))",
+        "!{}.productName.lowerAscii().matches('.*(k80|p100|v100|t4).*')",
+        "{}.productName.lowerAscii().replace(' ', '-').replace('_', '-').replace('/', '-') == 'nvidia-a100-sxm4-80gb'",
+        "{}.productName.split(' ').filter(word, word.startsWith('A100')).size() == 1",
+        "device.capacity[\"gpu.nvidia.com\"].memory.isGreaterThan(quantity(\"10Gi\"))",
+        "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0 && device.capacity['gpu.nvidia.com'].memory.isLessThan(quantity('100Gi'))",
+        "{}.cudaComputeCapability.compareTo(semver('8.0.0')) >= 0 && {}.driverVersion.isGreaterThan(semver('535.104.5'))",
+        "device.driver == 'gpu.nvidia.com' && {}.type in ['gpu', 'mig'] && has({}.uuid)",
+    ] {
+        let text = text.replace("{}", attributes);
+        let selector = Selector::compile(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(selector.meets(&device), Ok(true), "{text}");
+        assert!(selector.steps <= 2_000, "{text}: {} steps", selector.steps);
+    }
+}
+
+/// Each pattern is compiled anew for each device, and in each round of a loop.
+#[test]
+fn regular_expressions_are_known_and_small() {
+    let refused = |text: &str| Selector::compile(text).err();
+    for text in [
+        "device.driver.matches('((a{1,100}){1,100}){1,100}')",
+        r"matches(device.driver, '(\\w{100}){10}')",
+        r"device.driver.matches('a\x7b99999\x7d')",
+        r"device.driver.matches('[a-z]{999}' ) && device.driver.matches(r'\pL{9}')",
+    ] {
+        let error = refused(text).unwrap_or_else(|| panic!("{text} is accepted"));
+        assert!(
+            error.contains("too large") || error.contains("too much"),
+            "{text}: {error}"
+        );
+    }
+    assert_eq!(
+        refused("device.driver.matches('[a')").as_deref(),
+        Some("CEL compile error: a regular expression is invalid")
+    );
+    let many = ["device.driver.matches('.*a100.*')"; 59].join(" || ");
+    let looped = "[1, 2].all(x, device.attributes.all(y, device.driver.matches('^[a-z]{9}$')))";
+    for text in [many.as_str(), looped] {
+        assert_eq!(
+            refused(text).as_deref(),
+            Some("CEL compile error: the expression could cost too much")
+        );
+    }
+    for text in [
+        "device.driver.matches('a{9' + '99}')",
+        "matches(device.driver, device.driver)",
+        "['a{9', '99}'].exists(x, ['b'].exists(y, device.driver.matches(x + y)))",
+        "['a'].exists(x, device.attributes.exists(x, device.driver.matches(x)))",
+        "['a', device.driver].exists(x, device.driver.matches(x))",
+        "['a'].map(x, x + x).exists(x, device.driver.matches(x))",
+    ] {
+        assert!(
+            refused(text).is_some_and(|error| error.contains("must be a text")),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn invalid_and_expensive_expressions_are_refused() {
     let nested = "[1,2].all(a, [1,2].all(b, [1,2].all(c, [1,2].all(d, [1,2].all(e, true)))))";
@@ -125,5 +215,18 @@ fn the_most_complex_expression_does_not_exhaust_the_stack() {
     ] {
         let selector = Selector::compile(&text).expect("it is within the limits");
         assert!(on_a_deep_stack(|| selector.meets(&gpu())).is_some());
+    }
+}
+
+#[test]
+fn an_error_is_kept_with_its_beginning_only() {
+    let long = "ä".repeat(4_000);
+    for text in [
+        format!("device.attributes['gpu.example.com']['{long}']"),
+        format!("'{long}' == ) '"),
+    ] {
+        let error = Selector::compile(&text).and_then(|selector| selector.meets(&gpu()));
+        let error = error.expect_err("an error that quotes the text");
+        assert!(error.starts_with("CEL ") && error.len() <= 512, "{} bytes", error.len());
     }
 }

@@ -1,0 +1,326 @@
+//! What an expression may cost, from its tokens, before it is parsed: whether it is too deep, and how many steps it may take for one device.
+//!
+//! The estimate is coarse, but no text has a cost that it does not see: literals and comments are recognised as CEL does.
+
+use crate::api::limits;
+
+/// Limit on the operators of an expression: each may add a level to its tree.
+const MOST_OPERATORS: usize = 120;
+/// Limit on nested brackets, and on chains of field accesses.
+const DEEPEST: usize = 16;
+/// Limit on the attributes and capacities of a device.
+const MOST_ENTRIES: usize = 32;
+/// Bytes of a text attribute of a device.
+const ATTRIBUTE: usize = 64;
+/// Calls that loop over a list.
+const LOOPS: [&str; 8] = [
+    "all",
+    "exists",
+    "exists_one",
+    "existsOne",
+    "map",
+    "filter",
+    "sortBy",
+    "distinct",
+];
+/// Calls whose result may be as long as the product of two texts.
+const GROWING: [&str; 3] = ["replace", "join", "format"];
+/// Tokens in a loop that are evaluated in a step.
+const TOKENS_PER_STEP: usize = 64;
+/// Bytes that are copied in a step.
+const BYTES_PER_STEP: usize = 1_024;
+/// How many times as large a text may be with its quotes escaped.
+const QUOTED: usize = 2;
+
+/// A token. Spaces and comments are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token<'t> {
+    /// A name or number.
+    Word(&'t str),
+    /// A literal of text or bytes, as it is written between its quotes.
+    Text(&'t str),
+    /// Any other character.
+    Sign(char),
+}
+
+/// What an expression may cost for one device.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Steps beside those that every expression takes, and without those of regular expressions.
+    pub steps: usize,
+    /// Entries of a list that it loops over.
+    pub entries: usize,
+}
+
+impl Cost {
+    /// Estimates the cost.
+    ///
+    /// # Errors
+    /// If the expression is so deep that parsing or evaluating it could exhaust the stack, or could take too many steps.
+    pub fn of(text: &str) -> Result<Self, &'static str> {
+        let tokens = tokens(text);
+        if too_deep(&tokens) {
+            return Err("the expression is too complex");
+        }
+        let entries = entries(text.len(), &tokens);
+        let copies = growth(text.len(), &tokens) / BYTES_PER_STEP;
+        let steps = loops(&tokens, entries, copies).saturating_add(copies);
+        if steps > limits::CLAIM_SELECTOR_STEPS || calls(&tokens, "range").next().is_some() {
+            return Err("the expression could cost too much");
+        }
+        Ok(Self { steps, entries })
+    }
+}
+
+/// Entries of the longest list.
+fn entries(length: usize, tokens: &[Token]) -> usize {
+    let commas = tokens.iter().filter(|token| **token == Token::Sign(',')).count();
+    let entries = MOST_ENTRIES.max(commas + 1);
+    // A text that is split is made of what stands before.
+    match tokens.iter().rposition(|token| *token == Token::Word("split")) {
+        Some(at) => entries.max(growth(length, tokens.get(..at).unwrap_or_default())),
+        None => entries,
+    }
+}
+
+/// The steps of loops, each of which may copy all texts anew.
+fn loops(tokens: &[Token], entries: usize, copies: usize) -> usize {
+    let bodies = LOOPS.iter().flat_map(|name| calls(tokens, name));
+    let bodies: Vec<usize> = bodies.map(<[Token]>::len).collect();
+    let Some(largest) = bodies.iter().max() else { return 0 };
+    let times = u32::try_from(bodies.len())
+        .ok()
+        .and_then(|loops| entries.checked_pow(loops));
+    let each = 1 + largest / TOKENS_PER_STEP + copies;
+    times.unwrap_or(usize::MAX).saturating_mul(each)
+}
+
+/// Bytes of the longest text that an expression of this length may make. Each growing call multiplies two texts; all of them are made of what the expression names.
+fn growth(length: usize, tokens: &[Token]) -> usize {
+    let count = |names: &[&str]| names.iter().flat_map(|name| calls(tokens, name)).count();
+    let known: Vec<usize> = calls(tokens, "replace").filter_map(replaced).collect();
+    let parts = 1 + count(&GROWING) - known.len();
+    let as_power = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    // Of loops, only `map` makes new texts of those of another one.
+    let maps = count(&["map"]);
+    let adds = tokens.iter().filter(|token| **token == Token::Sign('+')).count();
+    let added = (1 + adds.div_ceil(maps.max(1))).saturating_pow(as_power(maps));
+    let quoted = QUOTED.saturating_pow(as_power(count(&["quote"])));
+    let devices = tokens.iter().filter(|token| **token == Token::Word("device")).count();
+    let mut bytes = length + ATTRIBUTE * devices;
+    if count(&["format"]) > 0 {
+        // `%.400f` makes as many digits as it says.
+        let numbers = tokens.iter().map(|token| match token {
+            Token::Text(text) => numbers(text).max().unwrap_or_default(),
+            Token::Word(_) | Token::Sign(_) => 0,
+        });
+        bytes = numbers.fold(bytes, usize::saturating_add);
+    }
+    let multiplied = (bytes / parts).saturating_pow(as_power(parts));
+    let factors = known.into_iter().chain([added, quoted]);
+    factors.fold(multiplied, usize::saturating_mul)
+}
+
+/// How many times as long `replace` of a literal by a literal makes a text; `None`: its arguments are others.
+fn replaced(arguments: &[Token]) -> Option<usize> {
+    match arguments {
+        [Token::Text(old), Token::Sign(','), Token::Text(new)] => {
+            // An escape takes more bytes in the expression than in the text, and an empty text is found at each character.
+            let plain = !old.is_empty() && !old.contains('\\');
+            Some(if plain {
+                new.len().div_ceil(old.len()).max(1)
+            } else {
+                1 + new.len()
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The numbers in a text.
+fn numbers(text: &str) -> impl Iterator<Item = usize> {
+    let digits = text
+        .split(|sign: char| !sign.is_ascii_digit())
+        .filter(|digits| !digits.is_empty());
+    digits.map(|digits| digits.parse().unwrap_or(usize::MAX))
+}
+
+/// The tokens between the brackets of each call of a function, those of calls in it included.
+fn calls<'t>(tokens: &'t [Token<'t>], name: &'t str) -> impl Iterator<Item = &'t [Token<'t>]> {
+    let named = tokens
+        .iter()
+        .enumerate()
+        .filter(move |(_, token)| **token == Token::Word(name));
+    named.filter_map(|(at, _)| match tokens.get(at + 1..)? {
+        [Token::Sign('('), rest @ ..] => rest.get(..closing(rest)),
+        _ => None,
+    })
+}
+
+/// Where the bracket is closed before these tokens, or their end.
+fn closing(tokens: &[Token]) -> usize {
+    let mut open = 0_usize;
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            Token::Sign('(') => open += 1,
+            Token::Sign(')') if open == 0 => return at,
+            Token::Sign(')') => open -= 1,
+            Token::Word(_) | Token::Text(_) | Token::Sign(_) => {}
+        }
+    }
+    tokens.len()
+}
+
+fn too_deep(tokens: &[Token]) -> bool {
+    let (mut operators, mut chain, mut nested) = (0, 0, 0_usize);
+    tokens.iter().any(|token| {
+        match token {
+            Token::Sign('(' | '[' | '{') => (nested, chain) = (nested + 1, chain + 1),
+            Token::Sign(')' | ']' | '}') => nested = nested.saturating_sub(1),
+            Token::Sign('.') => chain += 1,
+            Token::Sign('|' | '&' | '+' | '-' | '*' | '/' | '%' | '?' | '!' | '<' | '>' | '=') | Token::Word("in") => {
+                (operators, chain) = (operators + 1, 0);
+            }
+            Token::Sign(',' | ':') => chain = 0,
+            Token::Sign(_) | Token::Word(_) | Token::Text(_) => {}
+        }
+        operators > MOST_OPERATORS || nested > DEEPEST || chain > DEEPEST
+    })
+}
+
+/// The literals of an expression, as they are written.
+pub fn texts(text: &str) -> impl Iterator<Item = &str> {
+    tokens(text).into_iter().filter_map(|token| match token {
+        Token::Text(text) => Some(text),
+        Token::Word(_) | Token::Sign(_) => None,
+    })
+}
+
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while let Some(sign) = rest.chars().next() {
+        let word = rest.find(|sign: char| !sign.is_alphanumeric() && sign != '_');
+        let (word, after) = rest.split_at(word.unwrap_or(rest.len()));
+        let quoted = after.starts_with(['"', '\'']);
+        if quoted && word.chars().all(|sign| matches!(sign, 'r' | 'R' | 'b' | 'B')) {
+            let raw = word.contains(['r', 'R']);
+            let (literal, after) = literal(after, raw);
+            tokens.push(Token::Text(literal));
+            rest = after;
+        } else if !word.is_empty() {
+            tokens.push(Token::Word(word));
+            rest = after;
+        } else if rest.starts_with("//") {
+            rest = rest.split_once('\n').map_or("", |(_, after)| after);
+        } else {
+            if !sign.is_whitespace() {
+                tokens.push(Token::Sign(sign));
+            }
+            rest = rest.get(sign.len_utf8()..).unwrap_or_default();
+        }
+    }
+    tokens
+}
+
+/// Splits off a literal that begins with its quote: what is between its quotes, and what follows.
+fn literal(text: &str, raw: bool) -> (&str, &str) {
+    let quote = match text.get(..3) {
+        Some(three @ ("'''" | "\"\"\"")) => three,
+        _ => text.get(..1).unwrap_or_default(),
+    };
+    let inside = text.get(quote.len()..).unwrap_or_default();
+    let mut at = 0;
+    while let Some(rest) = inside.get(at..).filter(|rest| !rest.is_empty()) {
+        if rest.starts_with(quote) {
+            return (
+                inside.get(..at).unwrap_or_default(),
+                rest.get(quote.len()..).unwrap_or_default(),
+            );
+        }
+        let escaped = usize::from(!raw && rest.starts_with('\\'));
+        let signs = rest.chars().take(1 + escaped);
+        at += signs.map(char::len_utf8).sum::<usize>();
+    }
+    (inside, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_are_told_from_code() {
+        let read = |text: &str| texts(text).map(ToOwned::to_owned).collect::<Vec<_>>();
+        assert_eq!(
+            read(r#"'a' + "b" + r'\' + b"c" + '\'d'"#),
+            ["a", "b", r"\", "c", r"\'d"]
+        );
+        assert_eq!(
+            read("'''it's''' + \"\"\"a \"b\" c\"\"\" + ''"),
+            ["it's", "a \"b\" c", ""]
+        );
+        assert_eq!(read("a // it's a comment\n == 'b'"), ["b"]);
+        assert_eq!(read("'open"), ["open"]);
+    }
+
+    #[test]
+    fn loops_are_counted_wherever_they_stand() {
+        let loops = "[1].all(a, [1].all(b, [1].all(c, true)))";
+        for text in [
+            loops.to_owned(),
+            loops.replace(".all(", ".existsOne("),
+            loops.replace(".all(", " . all // here\n ("),
+            format!(r"'\'' == device.driver && {loops} && '\'' == device.driver"),
+            format!(r"r'\' == device.driver && {loops} && r'\' == device.driver"),
+            format!("true // it's\n && {loops} // it's"),
+            format!("'''\"''' == device.driver && {loops} && '''\"''' == device.driver"),
+            "lists.range(1000000).size() > 0".to_owned(),
+        ] {
+            assert_eq!(steps(&text), Err("the expression could cost too much"), "{text}");
+        }
+        assert_eq!(steps("[1].all(a, [1].all(b, true))"), Ok(1_024));
+        assert_eq!(steps("device.attributes['map(1)'].all == '.all('"), Ok(0));
+    }
+
+    fn steps(text: &str) -> Result<usize, &'static str> {
+        Cost::of(text).map(|cost| cost.steps)
+    }
+
+    #[test]
+    fn texts_that_multiply_are_limited() {
+        let long = "a".repeat(1_000);
+        for text in [
+            format!("'a'.replace('a', '{long}').replace('a', '{long}') == ''"),
+            format!(
+                "['{long}', '{long}'].join('{long}'){}",
+                format!(".replace('a', '{long}')").repeat(2)
+            ),
+            format!(
+                "['{long}'].map(x, x{}).map(y, y{})[0] == ''",
+                " + x".repeat(50),
+                " + y".repeat(50)
+            ),
+            "'%.999999999f'.format([1.0]) == ''".to_owned(),
+            format!(
+                "'{}'.replace('a', '{}').split('').all(x, true)",
+                "a".repeat(100),
+                "b".repeat(100)
+            ),
+            format!("[1, 2].all(x, '{long}'.replace('a', '{long}') == '')"),
+            format!("{}'{long}'{} == ''", "strings.quote('' + ".repeat(15), ")".repeat(15)),
+        ] {
+            assert_eq!(steps(&text), Err("the expression could cost too much"), "{text}");
+        }
+        for usual in [
+            "device.attributes['gpu.nvidia.com'].productName.lowerAscii().replace(' ', '-').replace('_', '-').replace('/', '-') == 'nvidia-a100-sxm4-80gb'",
+            "['a100', 'h100'].exists(m, device.attributes['gpu.nvidia.com'].productName.lowerAscii().replace(' ', '').contains(m))",
+            "device.attributes['gpu.nvidia.com'].productName.split(' ').map(x, x.lowerAscii()).join('-') == 'nvidia-a100'",
+            "device.driver == '%s.%s'.format(['gpu', 'nvidia.com'])",
+            "['A100', 'H100'].map(m, 'NVIDIA ' + m).exists(m, device.attributes['gpu.nvidia.com'].productName == m)",
+            "['A100', 'H100'].exists(m, ['40', '80'].exists(s, device.attributes['gpu.nvidia.com'].productName == 'NVIDIA ' + m + '-SXM4-' + s + 'GB'))",
+        ] {
+            assert!(steps(usual).is_ok(), "{usual}");
+        }
+    }
+}
