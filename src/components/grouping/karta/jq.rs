@@ -1,8 +1,12 @@
 //! A subset of jq whose queries are bounded and read-only, so that evaluation ends soon for any query.
 //!
 //! Their input is written by tenants, so it must not determine the amount of work: patterns and separators are literals of the query, factors of
-//! a multiplication are numbers (strings would be repeated), there is no `reduce` (each step could double the value), and a query that iterates
-//! over the whole object in nested loops is refused for a large object.
+//! a multiplication are numbers (strings would be repeated), there is no `reduce` (each step could double the value), and a query that multiplies the
+//! object, iterates over the whole of it in nested loops or compares two lists is refused for a large object.
+
+mod growth;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use jaq_core::data::JustLut;
 use jaq_core::load::lex::StrPart;
@@ -13,6 +17,8 @@ use jaq_core::path::{Part, Path};
 use jaq_core::{Compiler, Ctx, Vars, compile, unwrap_valr};
 use jaq_json::Val;
 use serde_json::Value;
+
+use self::growth::Growth;
 
 /// Bounded filters without side effects.
 #[rustfmt::skip]
@@ -48,6 +54,14 @@ const BYTES_MAX: usize = 1_024;
 const PUNCTUATION_MAX: usize = 100;
 /// Limit on results of a query.
 const RESULTS_MAX: usize = 1000;
+/// Filters that compare each element of one list with each of another.
+const QUADRATIC: &[&str] = &["contains", "inside"];
+/// Filters that make a list of the parts of a text.
+const SPLITS: &[&str] = &["explode", "split", "scan", "match", "capture"];
+/// Limit on how many times as large as the object what a query makes of it may be, for any object.
+const GROWTH_MAX: usize = 1 << 16;
+/// Limit on the estimated bytes of what a query makes of an object.
+const SIZE_MAX: usize = 32 << 20;
 /// Limit on the estimated steps of a query.
 const STEPS_MAX: usize = 10_000_000;
 
@@ -57,8 +71,7 @@ pub type Failed = String;
 /// An object as input of queries.
 pub struct Subject {
     object: Val,
-    /// Number of values in it.
-    values: usize,
+    size: Size,
 }
 
 impl Subject {
@@ -66,7 +79,7 @@ impl Subject {
     #[must_use]
     pub fn new(object: Value) -> Self {
         Self {
-            values: values(&object),
+            size: Size::of(&object),
             object: serde_json::from_value(object).unwrap_or_default(),
         }
     }
@@ -75,8 +88,9 @@ impl Subject {
 /// A parsed query that is known to be bounded and read-only.
 pub struct Query {
     code: String,
-    /// Depth of nested iterations over the whole object.
-    loops: u32,
+    work: Work,
+    /// How many times as large as the object what it makes of it may be.
+    growth: usize,
     filter: compile::Filter<jaq_core::Native<JustLut<Val>>>,
 }
 
@@ -102,6 +116,10 @@ impl Query {
         }
         let term = load::parse(code, |parser| parser.term()).ok_or_else(|| format!("{code:?} is no jq"))?;
         check(&term).map_err(|reason| format!("{code:?}: {reason}"))?;
+        let growth = Growth::of(&term).size;
+        if growth > GROWTH_MAX {
+            return Err(format!("{code:?}: its result could be too large"));
+        }
         let defs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
         let funs = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
         let arena = Arena::default();
@@ -110,7 +128,8 @@ impl Query {
         let filter = Compiler::default().with_funs(funs).compile(modules);
         Ok(Self {
             code: code.to_owned(),
-            loops: Work::of(&term).loops(),
+            work: Work::of(&term),
+            growth,
             filter: filter.map_err(|_| format!("{code:?} calls what jq does not have"))?,
         })
     }
@@ -120,12 +139,24 @@ impl Query {
     /// # Errors
     /// If evaluation fails, or has too many results.
     pub fn run(&self, subject: &Subject) -> Result<Vec<Value>, Failed> {
-        if subject.values.saturating_pow(self.loops) > STEPS_MAX {
+        let size = &subject.size;
+        let elements = if self.work.splits {
+            size.values.max(size.longest)
+        } else {
+            size.values
+        };
+        if elements.saturating_pow(self.work.loops()) > STEPS_MAX || size.bytes.saturating_mul(self.growth) > SIZE_MAX {
             return Err(format!(
-                "the object is too large for {}: it has {} values",
-                self.code, subject.values
+                "the object is too large for {}: it has {} values and {} bytes",
+                self.code, size.values, size.bytes
             ));
         }
+        // Some filters of the library panic for a few values, such as `length` for the least integer in debug builds.
+        let results = catch_unwind(AssertUnwindSafe(|| self.results(subject)));
+        results.unwrap_or_else(|_| Err(format!("{} cannot be evaluated", self.code)))
+    }
+
+    fn results(&self, subject: &Subject) -> Result<Vec<Value>, Failed> {
         let context = Ctx::<JustLut<Val>>::new(&self.filter.lut, Vars::new([]));
         let results = self.filter.id.run((context, subject.object.clone())).map(unwrap_valr);
         let mut found = Vec::new();
@@ -166,12 +197,41 @@ impl Query {
     }
 }
 
-/// Number of values in a value, including itself.
-fn values(value: &Value) -> usize {
-    1 + match value {
-        Value::Array(items) => items.iter().map(values).sum(),
-        Value::Object(fields) => fields.values().map(values).sum(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+/// The size of an object.
+#[derive(Default)]
+struct Size {
+    /// Number of values in it, including itself.
+    values: usize,
+    /// Approximate length of its JSON text.
+    bytes: usize,
+    /// Bytes of its longest text.
+    longest: usize,
+}
+
+impl Size {
+    fn of(object: &Value) -> Self {
+        let mut size = Self::default();
+        size.add(object);
+        size
+    }
+
+    fn add(&mut self, value: &Value) {
+        self.values += 1;
+        self.bytes += 2;
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
+            Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+                self.add_text(key);
+                self.add(value);
+            }),
+            Value::String(text) => self.add_text(text),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn add_text(&mut self, text: &str) {
+        self.bytes += text.len() + 2;
+        self.longest = self.longest.max(text.len());
     }
 }
 
@@ -182,18 +242,25 @@ struct Work {
     lists: u32,
     /// It may iterate over the whole object again for each element, or combine the elements of two lists.
     combines: bool,
+    /// It may compare each element of a list with each of another.
+    compares: bool,
+    /// It iterates over parts of texts.
+    splits: bool,
 }
 
 impl Work {
-    /// Nested lists are visited once per value; only combined lists multiply.
+    /// Nested lists are visited once per value; only combined lists multiply, and those that are compared.
     fn loops(self) -> u32 {
-        if self.combines { self.lists.max(1) } else { 1 }
+        let lists = if self.combines { self.lists.max(1) } else { 1 };
+        lists + u32::from(self.compares)
     }
 
     fn and(self, other: Self) -> Self {
         Self {
             lists: self.lists.saturating_add(other.lists),
             combines: self.combines || other.combines,
+            compares: self.compares || other.compares,
+            splits: self.splits || other.splits,
         }
     }
 
@@ -209,7 +276,10 @@ impl Work {
     }
 
     fn of(term: &Term<&str>) -> Self {
-        let list = |lists| Self { lists, combines: false };
+        let list = |lists| Self {
+            lists,
+            ..Self::default()
+        };
         match term {
             Term::Id | Term::Recurse | Term::Num(_) | Term::Break(_) | Term::Var(_) | Term::Def(..) => Self::default(),
             Term::Str(_, parts) => Self::each_with_each(parts.iter().filter_map(|part| match part {
@@ -231,6 +301,11 @@ impl Work {
             Term::BinOp(left, BinaryOp::Pipe(None) | BinaryOp::Comma | BinaryOp::Alt, right) => {
                 Self::of(left).and(Self::of(right))
             }
+            // Of two lists, the elements of one are sought in the other.
+            Term::BinOp(left, BinaryOp::Math(Math::Sub), right) if !is_number(left) && !is_number(right) => {
+                let both = Self::each_with_each([Self::of(left), Self::of(right)].into_iter());
+                Self { compares: true, ..both }
+            }
             Term::BinOp(left, _, right) => Self::each_with_each([Self::of(left), Self::of(right)].into_iter()),
             Term::Fold(_, over, _, terms) => terms.iter().map(Self::of).fold(Self::of(over), Self::and),
             Term::TryCatch(inside, catch) => {
@@ -245,8 +320,14 @@ impl Work {
                 cases.fold(otherwise, Self::and)
             }
             Term::Call(name, arguments) => {
-                let arguments = Self::each_with_each(arguments.iter().map(Self::of));
-                list(u32::from(EACH.contains(name))).and(arguments)
+                let inside = Self::each_with_each(arguments.iter().map(Self::of));
+                let own = Self {
+                    lists: u32::from(EACH.contains(name)),
+                    combines: false,
+                    compares: QUADRATIC.contains(name) && !arguments.iter().all(is_constant),
+                    splits: SPLITS.contains(name),
+                };
+                own.and(inside)
             }
             Term::Path(of, Path(parts)) => {
                 let parts = parts.iter().map(|(part, _)| match part {
@@ -275,6 +356,21 @@ fn is_number(term: &Term<&str>) -> bool {
 /// Whether the term is a string literal.
 fn is_literal(term: &Term<&str>) -> bool {
     matches!(term, Term::Str(None, parts) if !parts.iter().any(|part| matches!(part, StrPart::Term(_))))
+}
+
+/// Whether the term reads nothing of its input, and calls nothing.
+fn is_constant(term: &Term<&str>) -> bool {
+    match term {
+        Term::Num(_) => true,
+        Term::Call(name, arguments) => arguments.is_empty() && ["true", "false", "null"].contains(name),
+        Term::Arr(inside) => inside.as_deref().is_none_or(is_constant),
+        Term::Obj(entries) => {
+            let mut entries = entries.iter();
+            entries.all(|(key, value)| is_constant(key) && value.as_ref().is_some_and(is_constant))
+        }
+        Term::BinOp(left, BinaryOp::Comma, right) => is_constant(left) && is_constant(right),
+        term => is_literal(term),
+    }
 }
 
 /// Whether the whole term is bounded and read-only.

@@ -1,3 +1,5 @@
+mod fuzz;
+
 use serde_json::json;
 
 use super::*;
@@ -72,6 +74,14 @@ fn the_work_of_a_query_is_bounded_for_every_object() {
         &format!(".a{}", " | min".repeat(300)),
         &format!(".a{}", " or .a".repeat(300)),
         &format!("{}.a{}", "(".repeat(300), ")".repeat(300)),
+        &format!(".a{}", " | . + .".repeat(20)),
+        &format!(".a{}", " | tojson".repeat(20)),
+        &format!("[{}] | length", ["(.a, .b)"; 20].join(" | ")),
+        &format!(".a{}", r#" | "\(.)\(.)""#.repeat(20)),
+        &format!("[{}] | length", ["(1,1,1,1,1,1,1)"; 6].join(" + ")),
+        &format!("[{}] | length", ["(1,1,1,1,1,1,1)"; 6].join(" == ")),
+        &format!(".a{}", " | .[0,0,0]".repeat(14)),
+        &format!("[.a{}] | length", " | if 1,1 then . else . end".repeat(20)),
     ] {
         assert!(Query::new(harmful).is_err(), "{harmful}");
     }
@@ -82,21 +92,124 @@ fn the_work_of_a_query_is_bounded_for_every_object() {
         Ok(vec![json!("x+y")])
     );
 
+    let numbers = answers("(.a | numbers) - 1, ([.a] - [3] | length)", json!({"a": 3}));
+    assert_eq!(numbers, Ok(vec![json!(2), json!(0)]));
+
     let large = json!({"a": vec![1; 20_000]});
     for combined in [
         "[.a[] as $x | .a[] | . + $x] | length",
         "[.a[] + .a[]] | length",
         "[{x: .a[], y: .a[]}] | length",
         "[.. ] | length",
+        ".a - .b",
+        ".a | contains(.b)",
+        ".b | inside(.a)",
     ] {
         assert!(answers(combined, large.clone()).is_err(), "{combined}");
     }
+    let least = answers(".a | length", json!({"a": i64::MIN}));
+    assert!(least.is_err() || least == Ok(vec![json!(i64::MIN)]));
+    let splits = r#"[.a | split("")[] as $x | .a | split("")[] | . + $x] | length"#;
+    assert!(answers(splits, json!({"a": "x".repeat(20_000)})).is_err());
+    let multiplies = "[., ., ., .] | tojson | tojson | tojson";
+    assert!(answers(multiplies, json!({"a": "x".repeat(2_000_000)})).is_err());
     assert_eq!(answers("[.a[] | . + 1] | length", large), Ok(vec![json!(20_000)]));
     let small = json!({"a": [1, 2]});
     assert_eq!(
         answers("[.a[] as $x | .a[] | . + $x] | length", small),
         Ok(vec![json!(4)])
     );
+}
+
+/// What authors of Kartas write works for objects of the usual size, with some hundred values.
+#[test]
+fn usual_queries_work_for_usual_objects() {
+    let containers: Vec<Value> = (0..20)
+        .map(|number| {
+            json!({
+                "name": format!("c{number}"), "image": "registry.example.com/team/train:v1.2-cuda",
+                "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+                "resources": {"limits": {"nvidia.com/gpu": "2", "memory": "64Gi"}, "requests": {"cpu": "8"}},
+            })
+        })
+        .collect();
+    let template = json!({"metadata": {"labels": {"role": "worker"}}, "spec": {"containers": containers}});
+    let object = json!({
+        "metadata": {"name": "Flow_1", "namespace": "team", "labels": {"app": "flow", "ray.io/group": "g"}},
+        "spec": {
+            "replicas": 3, "minReplicas": 2, "template": template,
+            "replicaSpecs": {
+                "Master": {"replicas": 1, "template": template},
+                "Worker": {"replicas": 4, "minReplicas": 2, "template": template, "tags": ["a", "b"]},
+            },
+            "groups": [{"name": "g", "replicas": 2, "numOfHosts": 4}, {"name": "h", "replicas": 1, "suspend": true}],
+        },
+    });
+    for (query, wanted) in [
+        (".spec.template.spec | .containers[0].name", json!("c0")),
+        ("[.spec.replicaSpecs[] | .replicas] | add", json!(5)),
+        (
+            "[.spec.replicaSpecs[] | .replicas - (.minReplicas // 1)] | add",
+            json!(2),
+        ),
+        (".spec.replicas - .spec.minReplicas", json!(1)),
+        (
+            "[.spec.groups[] | (.replicas | numbers) * (.numOfHosts // 1 | numbers)] | add",
+            json!(9),
+        ),
+        (
+            "[.spec.groups[] | select(.suspend != true) | .replicas] | add // 0",
+            json!(2),
+        ),
+        (
+            "[.spec.replicaSpecs | to_entries[] | select(.key | contains(\"Work\")) | .value.replicas] | first",
+            json!(4),
+        ),
+        (
+            "[.spec.replicaSpecs[] | .tags // [] | select(contains([\"a\"]))] | length",
+            json!(1),
+        ),
+        (
+            ".spec.template.spec.containers | map(select(.image | contains(\"train\"))) | length",
+            json!(20),
+        ),
+        (
+            ".metadata.name as $n | [.spec.groups[] | \"\\($n)-\\(.name)\"] | join(\",\")",
+            json!("Flow_1-g,Flow_1-h"),
+        ),
+        (
+            ".metadata.name | ascii_downcase | gsub(\"[^a-z0-9-]+\"; \"-\") | gsub(\"^-+|-+$\"; \"\") | gsub(\"--+\"; \"-\")",
+            json!("flow-1"),
+        ),
+        (
+            ".spec.template.spec.containers[0].image | split(\"/\") | last | split(\":\") | last | split(\"-\") | first | ltrimstr(\"v\") | split(\".\") | first",
+            json!("1"),
+        ),
+        (
+            "[.spec.replicaSpecs | to_entries[] | {name: (.key | ascii_downcase), min: (.value.minReplicas // .value.replicas), max: .value.replicas}] \
+             | map({name, spare: (.max - .min), text: \"\\(.name)=\\(.min)\"}) | map(select(.spare > 0) | .text) | join(\",\")",
+            json!("worker=2"),
+        ),
+        (
+            "[.spec.template.spec.containers[] | .resources.limits[\"nvidia.com/gpu\"] // \"0\" | tonumber] | add",
+            json!(40),
+        ),
+        (
+            "if .spec.suspend then 0 elif (.spec.replicas | type) == \"number\" then .spec.replicas else 1 end",
+            json!(3),
+        ),
+        (".metadata.labels[\"ray.io/group\"] // .metadata.labels.app", json!("g")),
+        (
+            ".metadata.labels | with_entries(select(.key | startswith(\"ray.io/\"))) | keys | first",
+            json!("ray.io/group"),
+        ),
+        (
+            "try (.spec.replicas | tostring | test(\"^[0-9]+$\")) catch false",
+            json!(true),
+        ),
+    ] {
+        assert_eq!(answers(query, object.clone()), Ok(vec![wanted]), "{query}");
+    }
 }
 
 fn kind() -> KindName {
