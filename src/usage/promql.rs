@@ -93,7 +93,14 @@ struct Sample {
 /// The server's error, or a parse error.
 pub fn read(body: &[u8]) -> Result<Answer, String> {
     let body: Body = serde_json::from_slice(body).map_err(|error| format!("not an answer of Prometheus: {error}"))?;
-    let data = body.data.filter(|_| body.status == "success").ok_or(body.error)?;
+    let Some(data) = body.data.filter(|_| body.status == "success") else {
+        let silent = body.error.is_empty();
+        return Err(if silent {
+            format!("no data and no error, with the status {:?}", body.status)
+        } else {
+            body.error
+        });
+    };
     if data.result_type != "vector" {
         return Err(format!("a {} is no answer to an instant query", data.result_type));
     }
@@ -103,7 +110,8 @@ pub fn read(body: &[u8]) -> Result<Answer, String> {
         let queue = named.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
         let value = sample.value.1.parse().unwrap_or(0.0);
         if f64::is_finite(value) && value > 0.0 {
-            *answer.entry(queue).or_default() += value;
+            let sum = answer.entry(queue).or_default();
+            *sum = (*sum + value).min(f64::MAX);
         }
     }
     Ok(answer)

@@ -61,10 +61,10 @@ impl PartialEq for Cron {
     }
 }
 
-/// How far back the last instant is searched at first; four times as far after each search without a result.
-const BACK: Millis = 2 * 3_600_000;
-/// The limit of the search: instants of an expression are at most 40 years apart (leap days on a Sunday around a century that has none).
+/// How far back and ahead instants are searched: instants of an expression are at most 40 years apart (leap days on a Sunday around a century that has none).
 const FURTHEST: Millis = 41 * 366 * 86_400_000;
+/// How far ahead the library searches, at least.
+const SEARCHED: Millis = 4 * 365 * 86_400_000;
 
 impl Cron {
     /// Parses an expression such as `0 0 * * 1` or `0 0 * * 1 Europe/Berlin`.
@@ -91,33 +91,41 @@ impl Cron {
     }
 
     fn next_after(&self, instant: Time) -> Option<Time> {
-        let instant = Timestamp::from_millisecond(instant.0).ok()?;
-        let next = self.crontab.find_next(instant).ok()?;
-        Some(Time(next.timestamp().as_millisecond()))
+        let next_soon = |after: i64| {
+            let after = Timestamp::from_millisecond(after).ok()?;
+            let next = self.crontab.find_next(after).ok()?;
+            Some(Time(next.timestamp().as_millisecond()))
+        };
+        let searches = 0..=FURTHEST / SEARCHED;
+        searches
+            .map(|number| instant.0.saturating_add(number * SEARCHED))
+            .find_map(next_soon)
     }
 
-    /// The last instant before now; now if there is none.
+    /// The last instant before now; now if there is none. The search halves the time in which it may be, as there may be many instants in a short time.
     fn last_before(&self, now: Time) -> Time {
-        let mut back = BACK;
-        while back <= FURTHEST {
-            let mut last = None;
-            let mut at = Time(now.0.saturating_sub(back));
-            while let Some(next) = self.next_after(at).filter(|next| *next < now) {
-                last = Some(next);
-                at = next;
+        let next = |after: i64| self.next_after(Time(after)).filter(|next| *next < now);
+        let Some(mut last) = next(now.0.saturating_sub(FURTHEST)) else {
+            return now;
+        };
+        // From there on until now there is none.
+        let mut none_after = now.0;
+        while none_after - last.0 > 1 {
+            let middle = last.0 + (none_after - last.0) / 2;
+            match next(middle) {
+                Some(later) => last = later,
+                None => none_after = middle,
             }
-            if let Some(last) = last {
-                return last;
-            }
-            back *= 4;
         }
-        now
+        last
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::Target;
+    use fastrand::Rng;
 
     fn at(text: &str) -> Time {
         let timestamp: Timestamp = text.parse().expect("an instant");
@@ -136,6 +144,9 @@ mod tests {
             ("*/15 * * * *", "2025-01-15T14:37:00Z", "2025-01-15T14:30:00Z"),
             ("*/15 * * * *", "2025-01-15T14:45:00Z", "2025-01-15T14:30:00Z"),
             ("0 0 29 2 *", "2027-12-31T00:00:00Z", "2024-02-29T00:00:00Z"),
+            ("* * * 2 *", "2026-01-15T00:00:00Z", "2025-02-28T23:59:00Z"),
+            ("0 0 30 8 */7", "2020-08-29T00:00:00Z", "2015-08-30T00:00:00Z"),
+            ("0 0 29 2 */7", "2026-01-15T00:00:00Z", "2004-02-29T00:00:00Z"),
             (
                 "0 0 * * 1 Europe/Berlin",
                 "2025-07-15T00:00:00Z",
@@ -205,5 +216,92 @@ mod tests {
         for text in ["", "0 0 * *", "61 * * * *", "every monday", "0 0 31 2 *"] {
             assert!(Cron::parse(text).is_err(), "{text}");
         }
+    }
+
+    /// An expression of five fields and perhaps a time zone, most of them valid.
+    fn expression(random: &mut Rng) -> String {
+        let fields = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)];
+        let mut text = String::new();
+        for (number, (least, most)) in fields.into_iter().enumerate() {
+            let (a, b) = (random.u8(least..=most), random.u8(least..=most));
+            let (from, to, step) = (a.min(b), a.max(b), random.u8(1..=most));
+            text += &match (random.u8(..10), number) {
+                (0..=3, _) => "*".to_owned(),
+                (4, _) => format!("*/{step}"),
+                (5, _) => format!("{from}-{to}"),
+                (6, _) => format!("{from}-{to}/{step}"),
+                (7, 2) => ["L", "15W", "LW"][random.usize(..3)].to_owned(),
+                (7, 3) => ["JAN", "FEB,OCT", "MAR-NOV"][random.usize(..3)].to_owned(),
+                (7, 4) => ["SUN", "MON-FRI", "5#2", "5L"][random.usize(..4)].to_owned(),
+                (7, _) => format!("{from},{to}"),
+                _ => from.to_string(),
+            };
+            text.push(' ');
+        }
+        let zones = ["", "UTC", "Europe/Berlin", "America/St_Johns", "Pacific/Apia"];
+        text + zones[random.usize(..zones.len())]
+    }
+
+    #[test]
+    fn fuzz_cron_expressions() {
+        let target = Target {
+            name: "cron",
+            rounds: 200,
+            words: &[
+                "*",
+                "0",
+                "59",
+                "23",
+                "31",
+                "12",
+                "7",
+                "-",
+                "/",
+                ",",
+                " ",
+                "L",
+                "W",
+                "#",
+                "?",
+                "MON",
+                "FEB",
+                "Europe/Berlin",
+                "UTC",
+                "@daily",
+            ],
+        };
+        let instants = [
+            "1970-01-01T00:00:00Z",
+            "2026-03-29T01:00:00Z",
+            "2026-10-25T00:30:00Z",
+            "2096-02-29T12:00:00Z",
+        ];
+        target.made_texts(expression, |text| {
+            let cron = match Cron::parse(text) {
+                Ok(cron) => cron,
+                Err(error) => {
+                    assert!(!error.is_empty());
+                    return false;
+                }
+            };
+            let window = Window::Cron(cron);
+            for now in instants.map(at) {
+                let (start, next) = (window.start(now), window.next_reset(now));
+                assert!(start <= now, "{start:?} is the start of the window at {now:?}");
+                if let Some(next) = next {
+                    assert!(next >= now, "{next:?} is the next reset at {now:?}");
+                    assert_eq!(
+                        window.start(Time(next.0 + 1)),
+                        next,
+                        "what is next at {now:?} is a start"
+                    );
+                }
+                if start < now {
+                    assert_eq!(window.next_reset(start), Some(start), "the start at {now:?} is a reset");
+                    assert_eq!(window.next_reset(Time(start.0 + 1)), next, "there is none between");
+                }
+            }
+            true
+        });
     }
 }

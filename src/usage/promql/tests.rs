@@ -1,3 +1,5 @@
+mod fuzz;
+
 use super::*;
 use crate::api::shard::UsageDbConfig;
 use crate::usage::Source;
@@ -101,4 +103,23 @@ fn invalid_responses_are_errors() {
         let error = read(body.as_bytes()).unwrap_err();
         assert!(error.contains(says), "{error}");
     }
+}
+
+#[test]
+fn an_answer_without_data_and_without_an_error_is_told_by_its_status() {
+    let said = |body: &str| read(body.as_bytes()).unwrap_err();
+    assert_eq!(said(r#"{"status": "error", "error": "too busy"}"#), "too busy");
+    assert_eq!(
+        said(r#"{"status": "success"}"#),
+        "no data and no error, with the status \"success\""
+    );
+}
+
+#[test]
+fn the_sum_of_very_large_values_is_a_number() {
+    let sample = r#"{"metric": {"queue_name": "q"}, "value": [0, "1e308"]}"#;
+    let body = format!(
+        r#"{{"status": "success", "data": {{"resultType": "vector", "result": [{sample}, {sample}, {sample}]}}}}"#
+    );
+    assert_eq!(read(body.as_bytes()), Ok([("q".to_owned(), f64::MAX)].into()));
 }
