@@ -3,7 +3,7 @@
 pub mod jobs;
 pub mod openb;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use csv::StringRecord;
 
 /// The columns of a table, by name.
@@ -38,6 +38,13 @@ fn number(text: &str) -> anyhow::Result<f64> {
     number
         .filter(|number| number.is_finite())
         .ok_or_else(|| anyhow!("{text:?} is not a number"))
+}
+
+/// An amount, which is not less than 0.
+fn amount(text: &str) -> anyhow::Result<f64> {
+    let amount = number(text)?;
+    ensure!(amount >= 0.0, "{text:?} is less than 0");
+    Ok(amount)
 }
 
 /// The rows of a table, each with its line number for errors.

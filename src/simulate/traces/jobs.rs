@@ -1,7 +1,7 @@
 //! Tables of jobs from the accounting of batch systems, one row per job, with named columns: the output of Slurm's `sacct --parsable2`, and tables like
 //! those of Philly and Helios, with commas or bars between the columns.
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use csv::StringRecord;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -20,6 +20,8 @@ const SECONDS: &[&str] = &["elapsedraw", "duration", "run_time", "runtime"];
 const NODES: &[&str] = &["nnodes", "node_num", "num_nodes", "allocnodes"];
 const GPUS: &[&str] = &["gpu_num", "num_gpus", "gpus", "num_gpu", "used_gpus"];
 const CPUS: &[&str] = &["ncpus", "cpu_num", "num_cpus", "alloccpus"];
+/// Limit on the nodes of a job, each of which is a pod.
+const PODS_MAX: f64 = 1e6;
 const TRACKED: &[&str] = &["alloctres", "reqtres"];
 
 /// Reads a table of jobs. Jobs that never ran and steps of jobs are left out. The first job arrives at 0.
@@ -31,7 +33,8 @@ pub fn read(text: &str) -> anyhow::Result<Vec<Job>> {
     let delimiter = if header.contains('|') { b'|' } else { b',' };
     let mut jobs = rows(text, delimiter, job)?;
     let first = jobs.iter().map(|job| job.arrives).min().unwrap_or_default();
-    jobs.iter_mut().for_each(|job| job.arrives -= first);
+    jobs.iter_mut()
+        .for_each(|job| job.arrives = job.arrives.saturating_sub(first));
     Ok(jobs)
 }
 
@@ -43,7 +46,7 @@ fn job(columns: &Columns, row: &StringRecord) -> anyhow::Result<Option<Job>> {
     }
     let runs = match text(SECONDS) {
         "" => match (instant(text(BEGUN)), instant(text(ENDED))) {
-            (Some(begun), Some(ended)) => ended - begun,
+            (Some(begun), Some(ended)) => ended.saturating_sub(begun),
             _ => return Ok(None),
         },
         seconds => (number(seconds)? * 1e3) as Millis,
@@ -60,7 +63,9 @@ fn job(columns: &Columns, row: &StringRecord) -> anyhow::Result<Option<Job>> {
             found => number(found),
         }
     };
-    let pods = (count(NODES, "node")?.max(1.0)) as usize;
+    let pods = count(NODES, "node")?.max(1.0);
+    ensure!(pods <= PODS_MAX, "{pods} nodes are more than {PODS_MAX}");
+    let pods = pods as usize;
     let each = |all: f64| ((all * 1e3 / pods as f64).round() as i64).max(0);
     let gpu = each(count(GPUS, "gres/gpu")?);
     let queue = text(QUEUE).to_ascii_lowercase();
@@ -74,7 +79,11 @@ fn job(columns: &Columns, row: &StringRecord) -> anyhow::Result<Option<Job>> {
             cpu: each(count(CPUS, "cpu")?),
             memory: trackable(text(TRACKED), "mem").map_or(0, |memory| memory as i64 / pods as i64),
             // More than one GPU is rounded up to whole GPUs.
-            gpu: if gpu > 1_000 { (gpu + 999) / 1_000 * 1_000 } else { gpu },
+            gpu: if gpu > 1_000 {
+                (gpu.saturating_add(999)) / 1_000 * 1_000
+            } else {
+                gpu
+            },
             models: Vec::new(),
         },
         priority: PRIORITY,
@@ -97,7 +106,8 @@ fn trackable(list: &str, name: &str) -> Option<f64> {
         "T" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
         _ => 1.0,
     };
-    Some(digits.parse::<f64>().ok()? * factor)
+    let amount = digits.parse::<f64>().ok().filter(|amount| *amount >= 0.0);
+    Some(amount? * factor)
 }
 
 /// Seconds, or a date and time; UTC unless it has another zone.

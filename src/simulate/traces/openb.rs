@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{cell, number, rows};
+use super::{amount, cell, number, rows};
 use crate::simulate::scenario::{Job, Machine, PRIORITY, Shape};
 
-const MIB: i64 = 1 << 20;
+const MIB: f64 = 1_048_576.0;
 
 /// Reads the table of nodes: `sn, cpu_milli, memory_mib, gpu, model`.
 ///
@@ -17,9 +17,9 @@ pub fn nodes(text: &str) -> anyhow::Result<Vec<Machine>> {
         let model = cell(row, columns.any(&["model"]));
         Ok(Some(Machine {
             name: cell(row, Some(at("sn")?)).to_owned(),
-            cpu: number(cell(row, Some(at("cpu_milli")?)))? as i64,
-            memory: number(cell(row, Some(at("memory_mib")?)))? as i64 * MIB,
-            gpus: number(cell(row, Some(at("gpu")?)))? as i64,
+            cpu: amount(cell(row, Some(at("cpu_milli")?)))? as i64,
+            memory: (amount(cell(row, Some(at("memory_mib")?)))? * MIB) as i64,
+            gpus: amount(cell(row, Some(at("gpu")?)))? as i64,
             model: (!model.is_empty()).then(|| model.to_owned()),
             labels: BTreeMap::new(),
         }))
@@ -33,10 +33,10 @@ pub fn nodes(text: &str) -> anyhow::Result<Vec<Machine>> {
 pub fn pods(text: &str) -> anyhow::Result<Vec<Job>> {
     rows(text, b',', |columns, row| {
         let text = |name: &str| Ok::<_, anyhow::Error>(cell(row, Some(columns.one(&[name])?)));
-        let created = number(text("creation_time")?)?;
+        let created = amount(text("creation_time")?)?;
         let deleted = number(text("deletion_time")?).unwrap_or(created);
         let begun = number(text("scheduled_time")?).unwrap_or(created);
-        let (devices, part) = (number(text("num_gpu")?)? as i64, number(text("gpu_milli")?)? as i64);
+        let (devices, part) = (amount(text("num_gpu")?)? as i64, amount(text("gpu_milli")?)? as i64);
         let models = text("gpu_spec")?.split('|').filter(|model| !model.is_empty());
         Ok(Some(Job {
             name: text("name")?.to_owned(),
@@ -45,9 +45,9 @@ pub fn pods(text: &str) -> anyhow::Result<Vec<Job>> {
             pods: 1,
             min: 1,
             shape: Shape {
-                cpu: number(text("cpu_milli")?)? as i64,
-                memory: number(text("memory_mib")?)? as i64 * MIB,
-                gpu: if part >= 1_000 { devices * 1_000 } else { devices * part },
+                cpu: amount(text("cpu_milli")?)? as i64,
+                memory: (amount(text("memory_mib")?)? * MIB) as i64,
+                gpu: devices.saturating_mul(part.min(1_000)),
                 models: models.map(ToOwned::to_owned).collect(),
             },
             priority: PRIORITY,

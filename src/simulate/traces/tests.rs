@@ -1,3 +1,5 @@
+mod fuzz;
+
 use super::{jobs, openb};
 
 #[test]
@@ -80,6 +82,28 @@ fn errors_name_the_line() {
         wrong("vc,submit_time\nv,1\n"),
         "line 2: there is no column jobid or job_id or id or name or job_name"
     );
+    assert_eq!(
+        wrong("job_id,vc,submit_time,node_num,duration\na,v,0,1e30,5\n"),
+        "line 2: 1000000000000000000000000000000 nodes are more than 1000000"
+    );
+    let nodes = openb::nodes("sn,cpu_milli,memory_mib,gpu\nn,-1,1,0\n").unwrap_err();
+    assert_eq!(format!("{nodes:#}"), "line 2: \"-1\" is less than 0");
     let openb = openb::pods("name\np\n").unwrap_err();
     assert_eq!(format!("{openb:#}"), "line 2: there is no column creation_time");
+}
+
+#[test]
+fn amounts_and_times_that_are_too_large_count_as_the_largest() {
+    let nodes = openb::nodes("sn,cpu_milli,memory_mib,gpu\nn,1e300,1e300,1e300\n").expect("a table of nodes");
+    assert_eq!(
+        (nodes[0].cpu, nodes[0].memory, nodes[0].gpus),
+        (i64::MAX, i64::MAX, i64::MAX)
+    );
+    let jobs = jobs::read("jobid,vc,submit,start,end,num_gpus\nx,v,-9e18,-9e18,9e18,1e300\ny,v,9e18,0,1,1\n");
+    let jobs = jobs.expect("a table of jobs");
+    assert_eq!(
+        (jobs[0].arrives, jobs[0].runs, jobs[1].arrives),
+        (0, Some(i64::MAX), i64::MAX)
+    );
+    assert!(jobs[0].shape.gpu > 9_000_000_000_000_000_000);
 }
