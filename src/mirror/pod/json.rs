@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
 
+use crate::api::lenient::null_as_default;
+
 /// A pod; see the module.
 ///
 /// # Errors
@@ -94,6 +96,7 @@ part!(Container of core::Container {
     #[serde(deserialize_with = "optional::<_, Variable, _>")]
     env: Option<Vec<core::EnvVar>>,
     env_from: Option<Vec<core::EnvFromSource>>,
+    #[serde(deserialize_with = "null_as_default")]
     name: String,
     ports: Option<Vec<core::ContainerPort>>,
     resources: Option<core::ResourceRequirements>,
@@ -106,17 +109,20 @@ part!(EphemeralContainer of core::EphemeralContainer {
     #[serde(deserialize_with = "optional::<_, Variable, _>")]
     env: Option<Vec<core::EnvVar>>,
     env_from: Option<Vec<core::EnvFromSource>>,
+    #[serde(deserialize_with = "null_as_default")]
     name: String,
     #[serde(deserialize_with = "optional::<_, Mount, _>")]
     volume_mounts: Option<Vec<core::VolumeMount>>,
 });
 
 part!(Variable of core::EnvVar {
+    #[serde(deserialize_with = "null_as_default")]
     name: String,
     value_from: Option<core::EnvVarSource>,
 });
 
 part!(Mount of core::VolumeMount {
+    #[serde(deserialize_with = "null_as_default")]
     name: String,
 });
 

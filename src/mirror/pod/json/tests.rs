@@ -56,6 +56,7 @@ fn absent_and_null_fields_are_none() {
         json!({}),
         json!({"metadata": null, "spec": null, "status": null}),
         json!({"metadata": {"name": "p", "labels": null}, "spec": {"containers": null, "initContainers": null, "volumes": null}, "status": {}}),
+        json!({"spec": {"containers": [{"name": null, "env": [{"name": null}], "volumeMounts": [{"name": null}]}], "ephemeralContainers": [{"name": null}]}}),
         json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "env": null, "resources": {}}], "nodeName": null}}),
     ] {
         let (whole, part) = both(&pod);
