@@ -14,6 +14,8 @@ use crate::engine::policy::{
 
 /// Factors are in millionths.
 const MILLION: f64 = 1e6;
+/// Larger factors count as this one, which is exact in millionths.
+const FACTOR_MAX: f64 = 1e9;
 
 /// The arguments of one plugin.
 pub struct Arguments<'a> {
@@ -133,7 +135,8 @@ impl<'a> Arguments<'a> {
     fn factor(&mut self, name: &'static str) -> Option<i64> {
         let factor = |text: &str| text.parse::<f64>().ok().filter(|factor| factor.is_finite());
         let factor = self.read(name, "a number", factor)?;
-        #[expect(clippy::cast_possible_truncation, reason = "saturates, by definition of `as`")]
+        let factor = factor.clamp(-FACTOR_MAX, FACTOR_MAX);
+        #[expect(clippy::cast_possible_truncation, reason = "within bounds")]
         Some((factor * MILLION).round() as i64)
     }
 

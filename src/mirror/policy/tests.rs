@@ -29,6 +29,22 @@ fn effective_of(yaml: &str) -> (String, Vec<String>) {
 }
 
 #[test]
+fn a_factor_that_is_too_large_counts_as_the_largest() {
+    let read = |k: &str| {
+        config(&format!(
+            "tiers: [{{plugins: [{{name: proportion, arguments: {{kValue: '{k}'}}}}]}}]"
+        ))
+    };
+    let k_value = |reading: Reading| reading.policy.plugins.proportion.map(|proportion| proportion.k_value);
+    for large in ["1e9", "1e300"] {
+        let reading = read(large).expect("a number");
+        let written = to_config(&reading.policy, None, false);
+        let again = from_config(&written, Policy::default()).expect("what is written is read");
+        assert_eq!(k_value(again), Some(1_000_000_000_000_000), "{large}");
+    }
+}
+
+#[test]
 fn a_configuration_replaces_only_what_it_names() {
     assert_eq!(
         config("{}"),
