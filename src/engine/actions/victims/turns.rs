@@ -7,8 +7,8 @@ use crate::engine::decision::Work;
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::policy::ActionKind;
 
-/// Pods simulated count as so many nodes tested.
-const POD: u64 = 16;
+/// Pods simulated count as so many nodes tested, as far as time is concerned.
+const POD: u64 = 256;
 
 /// A round of searches, which ends when each pod group had its turn in each action.
 #[derive(Debug, Default)]
