@@ -209,10 +209,10 @@ pub const DEVICE_LOCALITY_MOST: usize = 3;
 /// searches without a solution repeat in each.
 pub const COMPLETE_SEARCH_STEPS: usize = 8_192;
 
-/// Default of [`Policy::search_steps`]: about a tenth of a second.
-pub const SEARCH_STEPS: u64 = 1_000_000;
+/// Default of [`Policy::search_steps`]: about a fifth of a second.
+pub const SEARCH_STEPS: u64 = 2_000_000;
 /// Default of [`Policy::longest_search`]: KAI cuts its first generator off after 30 s, in which it tries fewer sets.
-pub const LONGEST_SEARCH: u64 = 8 * SEARCH_STEPS;
+pub const LONGEST_SEARCH: u64 = 5 * SEARCH_STEPS;
 
 /// The engine's settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -230,8 +230,8 @@ pub struct Policy {
     /// Consolidation for one pod group considers at most this many other pod groups, and one, from the end of the order, as KAI does; 0 = no consolidation,
     /// `None` = no limit.
     pub max_consolidation_victims: Option<usize>,
-    /// Step limit of searches for victims that find nothing, for each action of a cycle; pod groups without a search then are first in the next cycle.
-    /// A node that is tested for a pod counts one, a pod that is evicted or placed in a simulation 256.
+    /// Step limit of successive searches for victims that find nothing, in an action of a cycle; pod groups without a search then are first in the next cycle.
+    /// A node that is tested for a pod counts one, a pod that is evicted or placed in a simulation 32.
     pub search_steps: u64,
     /// Step limit of a single search, which finds nothing then.
     pub longest_search: u64,

@@ -330,7 +330,7 @@ pub fn walk(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Opt
     let shape = &model.shapes()[model.pods()[pod].shape];
     if context.scorers.sharing && !model.index().sharing.is_empty() {
         let sharing = sharing_nodes(model, context, pod);
-        work.nodes_tested += sharing.len() as u64;
+        work.nodes_tested += model.index().sharing.len() as u64;
         if let Some(id) = sharing.into_iter().find(|id| node_fits(model, context, pod, *id, work)) {
             return Some(id);
         }

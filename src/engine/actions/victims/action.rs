@@ -69,6 +69,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
             };
             match solve(cycle, case, find) {
                 Some(answer) => {
+                    steps = 0;
                     if policy.plugins.spare {
                         Sparer {
                             model: cycle.model,

@@ -1,5 +1,5 @@
-//! Turns of pod groups at searches for victims. Searches that find nothing are limited in their steps, for each action of a cycle, so that a full cluster in which
-//! many pod groups wait does not delay the decisions for others. Where a cycle ended before each pod group had a search, the next one goes on with the others.
+//! Turns of pod groups at searches for victims. Successive searches that find nothing are limited in their steps, in each action of a cycle, so that a full cluster in
+//! which many pod groups wait does not delay the decisions for others. Where a cycle ended before each pod group had a search, the next one goes on with the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::engine::model::ids::PodGroupId;
 use crate::engine::policy::ActionKind;
 
 /// Pods simulated count as so many nodes tested, as far as time is concerned.
-const POD: u64 = 256;
+const POD: u64 = 32;
 
 /// A round of searches, which ends when each pod group had its turn in each action.
 #[derive(Debug, Default)]
