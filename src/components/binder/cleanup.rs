@@ -19,7 +19,7 @@ use crate::api::BindRequest;
 use crate::api::names::{bind_phase, condition, reason};
 use crate::clock;
 use crate::components::bus::{OrderedBind, PodRef};
-use crate::components::fractions::users::{self, Users};
+use crate::components::fractions::users::{self, User, Users};
 use crate::components::pods;
 use crate::components::retry::Failure;
 use crate::components::watches::{Key, Stores};
@@ -117,6 +117,14 @@ async fn make(
         };
         format!("failed to create GPU reservation pod {namespace}/{name}: {why}{missing}")
     };
+    let exists = |(uid, user): (&String, &User)| {
+        let pod = stores.pods.get(&user.namespace, &user.name);
+        pod.is_some_and(|pod| pod.metadata.uid.as_ref() == Some(uid))
+    };
+    // The scheduler has given the GPU to others once it knows that they are gone.
+    if !users.is_empty() && !users.iter().any(exists) {
+        return Err(failed("the pods that were to use it are gone"));
+    }
     let mut last = String::new();
     for _ in 0..LOOKS {
         let params = PostParams::default();

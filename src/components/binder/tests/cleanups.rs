@@ -46,8 +46,13 @@ impl Lab {
         cleanup::carry_out(self.caller(), Arc::clone(&self.stores), command).await
     }
 
-    /// Creates the reservation pod of the group for these users.
+    /// Creates the reservation pod of the group for these users, which the watch shows.
     async fn reserve(&self, users: Users) -> Pod {
+        for user in users.values() {
+            self.stores
+                .pods
+                .insert(self.seen(&user.name).await.expect("it is there"));
+        }
         match self.carry_out(make(users)).await {
             Cleanup::Made(made, Ok(pod)) if made == id() => *pod,
             Cleanup::Made(_, Err(why)) => panic!("{why}"),
@@ -135,6 +140,18 @@ async fn a_reservation_pod_is_made_once_and_found_again() {
     );
     let again = lab.reserve(Users::default()).await;
     assert_eq!(again.metadata.uid, made.metadata.uid);
+}
+
+/// The scheduler gives the GPU to others as soon as the watch has shown that they are gone.
+#[tokio::test(start_paused = true)]
+async fn no_gpu_is_reserved_for_pods_that_are_gone() {
+    let lab = Lab::new().await;
+    let a = lab.pod("a").await;
+    match lab.carry_out(make(users(&[&a]))).await {
+        Cleanup::Made(_, Err(why)) => assert!(why.contains("the pods that were to use it are gone"), "{why}"),
+        _ => panic!("it is made"),
+    }
+    lab.reserve(users(&[&a])).await;
 }
 
 #[tokio::test(start_paused = true)]
