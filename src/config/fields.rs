@@ -1,6 +1,8 @@
 //! The table of the fields of Config and SchedulingShard: what each affects, when, and which have no effect here. `docs/configuration.md` and the conditions
 //! about fields without effect are generated from it.
 
+mod page;
+
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -8,6 +10,7 @@ use serde_json::Value;
 
 use crate::api::names::label;
 use crate::mirror::policy::Finding;
+use page::{ABOVE, BELOW, CONFIG_IS, SHARD_IS};
 
 /// What a field does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -757,64 +760,3 @@ pub fn document() -> String {
     }
     text
 }
-
-const ABOVE: &str = "\
-# Configuration
-
-<!-- Generated from src/config/fields.rs by `cargo gen-docs`. -->
-
-Three places configure unikai, and a later one takes precedence over an earlier one:
-
-1. flags and environment variables of `unikai run` (`unikai run --help`);
-2. the Config named `kai-config`, for all node pools;
-3. SchedulingShards, for one node pool each.
-
-Config and shards are watched. No change needs a restart of the process: settings of the scheduler apply at once, and for a change of other
-settings the components are stopped gracefully and started again within the process, which keeps the Lease and answers webhook calls meanwhile.
-Earlier decisions are completed first, so no bind is lost or executed twice.
-
-Some flags have no corresponding field: `unikai run --help` lists all flags. Among these, `--messages plain|kai` sets the wording of conditions and events
-about workloads that wait and evicted pods: `plain`, the default, names in the first sentence what would have to change ([why is it pending](pending.md)), `kai` uses
-KAI's messages. Reasons and their codes are the same in both.
-
-The leader creates `kai-config` if it does not exist, and the shard `default` if there is no shard at all. It does not change existing objects.
-
-## Conditions
-
-Conditions on both kinds show whether an object is in force, as in KAI: `Deployed`, `Available`, `DependenciesFulfilled` and `Ready` are True with the
-`observedGeneration` that is in force:
-
-    kubectl wait schedulingshard/default --for=condition=Ready
-
-`Reconciling` is True while a change is being applied. An invalid object has `Ready` False with the reason `invalid_config` and the path of every invalid
-field in the message; its last valid state stays in force, to which the other conditions refer, or the defaults if this process has seen no valid one.
-An invalid shard does not affect Config, and an invalid Config does not affect shards. `FieldsIgnored` names fields that are set but have no effect
-in unikai, with the reason.
-";
-
-const CONFIG_IS: &str = "\
-Only the object named `kai-config` has an effect.
-
-If reservation or scaling pods have another namespace or service account than by default, install rights and policies for these:
-`unikai manifests --gpu-sharing --reservation-namespace NAME` (and the flags beside it), or the chart's values `global.resourceReservation` and `global.scaleAdjust`.
-Change them only while no GPU is shared: reservation pods elsewhere are not recognised as such.";
-
-const SHARD_IS: &str = "\
-Each shard schedules one node pool: the nodes, queues and pod groups with the label `kai.scheduler/node-pool` of that value, or those without the
-label. One process schedules all shards, each by its own engine and thread. Each shard has a Lease, `kai-scheduler-<shard>`, except that of the
-default pool, which is led under the Lease of the cluster (`kai-scheduler`, the name that KAI's scheduler of that pool uses, too). Replicas divide the shards
-among them, take over those of a replica that stops, and release some to a new replica, one shard after the other. With `--node-pool` a process schedules
-only one pool. Of several shards of one pool the oldest applies, and the others get the condition `Ready` False with the reason `duplicate_partition`.
-
-A pod gets the label of its pool before it is bound. Pods, pod groups and nodes of a pool without a shard get the event
-`NoShardForNodePool`, pods also a condition, and `/state` counts such nodes by pool. If a shard is added, removed, or moved to another pool, the components are restarted.
-
-While no shard has been created, Config and flags apply to the default pool. If all shards are deleted, nothing is scheduled.";
-
-const BELOW: &str = "
-Plugins and actions are those of KAI, with KAI's arguments. These do not exist in KAI: `devicelocality`, `podtopologyspread`,
-`sg-complete`, `spare`. Of the flags of KAI's scheduler, these are read from `args`: `full-hierarchy-fairness`, `allow-consolidating-reclaim`,
-`restrict-node-scheduling`, `schedule-csi-storage`, `detailed-fit-errors`, `cpu-worker-node-label-key`, `gpu-worker-node-label-key`,
-`mig-worker-node-label-key`, `max-consolidation-preemptees`, `default-staleness-grace-period`, `stuck-in-releasing-threshold`. Others are
-named in `FieldsIgnored`, each with its path.
-";

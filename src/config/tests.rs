@@ -1,5 +1,7 @@
 //! Tables: what a Config and shards amount to; and that no field of either CRD is left out of the table of fields.
 
+mod samples;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -9,6 +11,7 @@ use super::*;
 use crate::api::condition::Condition;
 use crate::api::crds;
 use crate::engine::policy::{NodePlacement, Strategy};
+use samples::SAMPLES;
 
 fn flags() -> Common {
     let admission = admission::Settings {
@@ -438,99 +441,6 @@ fn every_field_of_both_kinds_is_in_the_table_and_every_row_is_a_field() {
         }
     }
 }
-
-/// For every row with an effect: a value that changes the configuration.
-const SAMPLES: &[(&str, &str)] = &[
-    ("spec.global.schedulerName", "\"other\""),
-    ("spec.global.queueLabelKey", "\"other/queue\""),
-    ("spec.global.nodePoolLabelKey", "\"\""),
-    ("spec.global.namespaceLabelSelector", "{\"a\": \"b\"}"),
-    ("spec.global.podLabelSelector", "{\"a\": \"b\"}"),
-    ("spec.global.openshift", "true"),
-    ("spec.global.securityContext", "{\"runAsUser\": 5}"),
-    ("spec.global.priorityClassName", "\"high\""),
-    ("spec.global.daemonsetsTolerations", "[{\"operator\": \"Exists\"}]"),
-    ("spec.global.additionalImagePullSecrets", "[\"a\"]"),
-    ("spec.global.imagesPullSecret", "\"a\""),
-    ("spec.podGrouper.service.enabled", "false"),
-    ("spec.podGrouper.args.gangScheduleKnative", "false"),
-    ("spec.podGrouper.args.genericKartaFallback", "false"),
-    ("spec.binder.service.enabled", "false"),
-    ("spec.binder.plugins.hamicore.enabled", "true"),
-    (
-        "spec.binder.plugins.volumebinding.arguments",
-        "{\"bindTimeoutSeconds\": \"9\"}",
-    ),
-    ("spec.binder.resourceReservation.allocationTimeout", "9"),
-    ("spec.binder.resourceReservation.namespace", "\"other\""),
-    ("spec.binder.resourceReservation.serviceAccountName", "\"other\""),
-    ("spec.binder.resourceReservation.appLabel", "\"other\""),
-    ("spec.binder.resourceReservation.runtimeClassName", "\"nvidia\""),
-    (
-        "spec.binder.resourceReservation.reservationPodSecurityContext",
-        "{\"runAsUser\": 5}",
-    ),
-    (
-        "spec.binder.resourceReservation.reservationContainerSecurityContext",
-        "{\"runAsUser\": 5}",
-    ),
-    (
-        "spec.binder.resourceReservation.podResources.requests",
-        "{\"cpu\": \"1\"}",
-    ),
-    (
-        "spec.binder.resourceReservation.podResources.limits",
-        "{\"cpu\": \"1\"}",
-    ),
-    ("spec.binder.volumeBindingTimeoutSeconds", "9"),
-    ("spec.binder.cdiEnabled", "true"),
-    ("spec.admission.service.enabled", "false"),
-    ("spec.admission.blockNvidiaVisibleDevices", "true"),
-    ("spec.admission.gpuSharing", "true"),
-    ("spec.admission.queueLabelSelector", "true"),
-    ("spec.admission.gpuFractionRuntimeClassName", "\"\""),
-    ("spec.admission.gpuPodRuntimeClassName", "\"other\""),
-    ("spec.scheduler.service.enabled", "false"),
-    ("spec.queueController.service.enabled", "false"),
-    ("spec.queueController.webhooks.enableValidation", "false"),
-    ("spec.queueController.metricsNamespace", "\"other\""),
-    ("spec.queueController.queueLabelToMetricLabel", "\"a=b\""),
-    ("spec.podGroupController.service.enabled", "false"),
-    ("spec.podGroupController.webhooks.enableValidation", "false"),
-    ("spec.nodeScaleAdjuster.service.enabled", "true"),
-    ("spec.nodeScaleAdjuster.args.nodeScaleNamespace", "\"other\""),
-    ("spec.nodeScaleAdjuster.args.nodeScaleServiceAccount", "\"other\""),
-    ("spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio", "0.5"),
-    ("spec.numaPlacementExporter.service.enabled", "true"),
-    (
-        "spec.numaPlacementExporter.service.resources",
-        "{\"requests\": {\"cpu\": \"0.2\"}}",
-    ),
-    ("spec.numaPlacementExporter.service.affinity", "{\"nodeAffinity\": {}}"),
-    ("spec.numaPlacementExporter.nodeSelector", "{\"a\": \"b\"}"),
-    ("spec.numaPlacementExporter.tolerations", "[{\"operator\": \"Exists\"}]"),
-    ("spec.numaPlacementExporter.pollInterval", "\"5s\""),
-    ("spec.numaPlacementExporter.driftResyncInterval", "\"0\""),
-    ("spec.numaPlacementExporter.podResourcesHostPath", "\"/data/kubelet\""),
-    (
-        "spec.numaPlacementExporter.podResourcesSocket",
-        "\"/var/lib/kubelet/pod-resources/other.sock\"",
-    ),
-    ("spec.numaPlacementExporter.sysfsHostPath", "\"/host/sys\""),
-    ("spec.prometheus.externalPrometheusUrl", "\"http://p\""),
-    ("spec.prometheus.enabled", "true"),
-    ("spec.global.jsonLog", "true"),
-    ("spec.placementStrategy.gpu", "\"spread\""),
-    ("spec.placementStrategy.cpu", "\"spread\""),
-    ("spec.kValue", "3"),
-    ("spec.minRuntime.preemptMinRuntime", "\"1d\""),
-    ("spec.minRuntime.reclaimMinRuntime", "\"90s\""),
-    ("spec.queueDepthPerAction", "{\"allocate\": 5}"),
-    ("spec.usageDBConfig.clientType", "\"builtin\""),
-    ("spec.plugins", "{\"topology\": {\"enabled\": false}}"),
-    ("spec.actions", "{\"preempt\": {\"enabled\": false}}"),
-    ("spec.args", "{\"schedule-csi-storage\": \"true\"}"),
-];
 
 /// Rows whose fields make no difference alone, and the test that shows what they do.
 const TOGETHER: &[&str] = &[

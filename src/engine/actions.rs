@@ -12,6 +12,7 @@ pub mod place;
 pub mod skip;
 pub mod spare;
 pub mod stale;
+pub mod turns;
 pub mod unbound;
 pub mod unschedulable;
 pub mod victims;

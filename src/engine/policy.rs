@@ -210,9 +210,9 @@ pub const DEVICE_LOCALITY_MOST: usize = 3;
 pub const COMPLETE_SEARCH_STEPS: usize = 8_192;
 
 /// Default of [`Policy::search_steps`]: about a fifth of a second.
-pub const SEARCH_STEPS: u64 = 2_000_000;
+const SEARCH_STEPS: u64 = 2_000_000;
 /// Default of [`Policy::longest_search`]: KAI cuts its first generator off after 30 s, in which it tries fewer sets.
-pub const LONGEST_SEARCH: u64 = 5 * SEARCH_STEPS;
+const LONGEST_SEARCH: u64 = 5 * SEARCH_STEPS;
 
 /// The engine's settings.
 #[derive(Clone, Debug, PartialEq)]

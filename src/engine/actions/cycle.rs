@@ -12,7 +12,7 @@ use super::context::CycleContext;
 use super::cycle_log::CycleLog;
 use super::node_scratch::NodeScratch;
 use super::place::{PlacementCaches, Placer};
-use super::victims::turns::Turns;
+use super::turns::Turns;
 
 /// State that is kept between cycles beside the model.
 #[derive(Debug, Default)]

@@ -19,7 +19,6 @@ mod record;
 pub mod rules;
 pub mod search;
 pub mod simulate;
-pub mod turns;
 
 use std::collections::BTreeSet;
 

@@ -12,11 +12,12 @@ use super::precheck::{claims_in_vain, is_impossible, may_reclaim, note_delays, p
 use super::record::record;
 use super::rules::EvictingAction;
 use super::search::VictimSearch;
-use super::{Answer, Case, turns};
+use super::{Answer, Case};
 use crate::engine::actions::context::CycleContext;
 use crate::engine::actions::cycle::Cycle;
 use crate::engine::actions::skip::FailedPodGroups;
 use crate::engine::actions::spare::Sparer;
+use crate::engine::actions::turns;
 
 /// A search for victims within [`VictimSearch::reach`]. The answer's changes are in the model, after its mark.
 pub type FindVictims = fn(&mut VictimSearch, Case, &[VictimGenerator]) -> Option<Answer>;

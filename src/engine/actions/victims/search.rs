@@ -9,6 +9,7 @@ use crate::engine::actions::cycle::Cycle;
 use crate::engine::actions::cycle_log::CycleLog;
 use crate::engine::actions::node_scratch::NodeScratch;
 use crate::engine::actions::place::{PlacementCaches, Placer};
+use crate::engine::actions::turns;
 use crate::engine::decision::Work;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::reclaim::most_taken;
@@ -25,7 +26,7 @@ use crate::engine::stage::Observer;
 
 use super::judge::{BudgetReach, Judge, Objection};
 use super::rules::EvictingAction;
-use super::{Batch, Candidate, Case, Tried, lost, turns};
+use super::{Batch, Candidate, Case, Tried, lost};
 
 /// A search for one preemptor.
 pub struct SearchState {
