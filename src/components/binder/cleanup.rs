@@ -121,18 +121,20 @@ async fn make(
         let pod = stores.pods.get(&user.namespace, &user.name);
         pod.is_some_and(|pod| pod.metadata.uid.as_ref() == Some(uid))
     };
-    // The scheduler has given the GPU to others once it knows that they are gone.
-    if !users.is_empty() && !users.iter().any(exists) {
-        return Err(failed("the pods that were to use it are gone"));
-    }
+    let params = PostParams::default();
+    // Each time that it is sent: the scheduler has given the GPU to others once it knows that they are gone.
+    let create = || async {
+        if users.is_empty() || users.iter().any(exists) {
+            writes.create(&params, &pod).await.map(Some)
+        } else {
+            Ok(None)
+        }
+    };
     let mut last = String::new();
     for _ in 0..LOOKS {
-        let params = PostParams::default();
-        match caller
-            .call("create a reservation pod", || writes.create(&params, &pod))
-            .await
-        {
-            Ok(created) => return Ok(created),
+        match caller.call("create a reservation pod", create).await {
+            Ok(Some(created)) => return Ok(created),
+            Ok(None) => return Err(failed("the pods that were to use it are gone")),
             Err(error) if error.failure == Failure::Conflict => last = error.why,
             Err(error) => return Err(failed(&error.why)),
         }
