@@ -215,22 +215,14 @@ impl Engine {
         let protection = cycle.log.protected_until;
         self.wake
             .extend(protection.map(|until| (until, WakeReason::MinRuntime)));
-        let unfinished = cycle.unfinished;
         Self::report_waiting(&mut self.reported, &mut cycle, &mut decisions);
         cycle.kept.placing = None;
         conclude(&mut cycle, &mut decisions);
         (cycle.observer)(Stage::Finished);
         self.report_strays(&mut decisions);
         // Evictions and spared pods change what is free: pod groups that wait are tried once more.
-        let again = if unfinished {
-            if !(decisions.evict.is_empty() && decisions.bind.is_empty()) {
-                self.kept.turns.changed();
-            }
-            true
-        } else {
-            self.kept.turns.begin_again()
-        };
-        if again || !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty()) {
+        let decided = !(decisions.evict.is_empty() && decisions.bind.is_empty());
+        if self.kept.turns.conclude(decided) || !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty()) {
             self.model.decide_again();
         }
         self.concluded = Seen::at(self.model.epochs().of(Change::Any));

@@ -43,8 +43,6 @@ pub struct Cycle<'a> {
     pub log: CycleLog,
     /// Steps that the complete search may still take.
     pub steps_left: usize,
-    /// An action ended before each pod group had its search: the next cycle goes on.
-    pub unfinished: bool,
     /// Is called after each stage.
     pub observer: Observer<'a>,
 }
@@ -64,7 +62,6 @@ impl<'a> Cycle<'a> {
             caches: PlacementCaches::default(),
             log: CycleLog::default(),
             steps_left: context.policy.plugins.complete_search_steps,
-            unfinished: false,
             observer,
         }
     }

@@ -5,18 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::decision::Work;
 use crate::engine::model::ids::PodGroupId;
-use crate::engine::policy::ActionKind;
+use crate::engine::policy::{ActionKind, Policy};
 
 /// Pods simulated count as so many nodes tested, as far as time is concerned.
 const POD: u64 = 32;
 
-/// A round of searches, which ends when each pod group had its turn in each action.
+/// A round of searches, which ends when each pod group had its turn in each action. A pod group that gets the id of one that is gone waits for the next round in its place.
 #[derive(Debug, Default)]
 pub struct Turns {
     /// The pod groups whose search found nothing, by action.
     in_vain: BTreeMap<ActionKind, BTreeSet<PodGroupId>>,
     /// The model has changed since the round began, so that another search may find something.
     changed: bool,
+    /// An action of this cycle has ended before each pod group had its turn.
+    unfinished: bool,
 }
 
 impl Turns {
@@ -26,9 +28,10 @@ impl Turns {
         self.in_vain.get(&action).is_some_and(|had| had.contains(&pod_group))
     }
 
-    /// An action has ended, and searched in vain for these pod groups.
-    pub fn end(&mut self, action: ActionKind, in_vain: Vec<PodGroupId>) {
+    /// An action has ended, and searched in vain for these pod groups. `complete`: each pod group had its turn.
+    pub fn end(&mut self, action: ActionKind, in_vain: Vec<PodGroupId>, complete: bool) {
         self.in_vain.entry(action).or_default().extend(in_vain);
+        self.unfinished |= !complete;
     }
 
     /// The model has changed.
@@ -36,8 +39,12 @@ impl Turns {
         self.changed |= !self.in_vain.is_empty();
     }
 
-    /// Each pod group has had its turn. Returns whether there is to be another round, although no change will follow.
-    pub fn begin_again(&mut self) -> bool {
+    /// The cycle has ended. Returns whether another is needed although no change may follow: to go on with the round, or as something has changed during it.
+    pub fn conclude(&mut self, decided: bool) -> bool {
+        if std::mem::take(&mut self.unfinished) {
+            self.changed |= decided;
+            return true;
+        }
         self.in_vain.clear();
         std::mem::take(&mut self.changed)
     }
@@ -47,4 +54,10 @@ impl Turns {
 #[must_use]
 pub fn steps(work: Work) -> u64 {
     work.nodes_tested + POD * work.pods_simulated
+}
+
+/// Whether a search that has done this work is cut off.
+#[must_use]
+pub fn too_long(work: Work, policy: &Policy) -> bool {
+    steps(work) > policy.longest_search
 }

@@ -86,13 +86,13 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
                     SearchEnd::Solved
                 }
                 None => {
-                    let took = turns::steps(cycle.log.work.since(before));
-                    let cut_off = took > policy.longest_search;
+                    let work = cycle.log.work.since(before);
+                    let cut_off = turns::too_long(work, policy);
                     if !cut_off {
                         failed_before.failed(cycle.model, table, pod_group);
                     }
                     in_vain.push(pod_group);
-                    steps += took;
+                    steps += turns::steps(work);
                     why_not(cycle, cut_off)
                 }
             }
@@ -100,16 +100,15 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
         let action = action.kind();
         (cycle.observer)(Stage::TakenUp { action, end });
     }
-    cycle.kept.turns.end(action.kind(), in_vain);
-    cycle.unfinished |= !complete;
+    cycle.kept.turns.end(action.kind(), in_vain, complete);
 }
 
 /// How a search ended that found nothing.
 fn why_not(cycle: &Cycle, cut_off: bool) -> SearchEnd {
-    let plugins = &cycle.context.policy.plugins;
     if cut_off {
         return SearchEnd::OutOfSteps;
     }
+    let plugins = &cycle.context.policy.plugins;
     match (
         &*plugins.victim_generators,
         plugins.complete_search_steps,
