@@ -60,7 +60,9 @@ pub struct Account {
 }
 
 impl Account {
-    fn new(namespace: &str, name: &str) -> Self {
+    /// That of a namespace and name.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             name: name.to_owned(),

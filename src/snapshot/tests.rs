@@ -18,20 +18,13 @@ use crate::scheduler_core::SchedulerCore;
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-fn account(namespace: &str, name: &str) -> Account {
-    Account {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    }
-}
-
 /// Settings that all differ from the defaults.
 fn unusual() -> (Settings, Policy) {
     let settings = Settings {
         scheduler_name: "other".to_owned(),
         own_pods: OwnPods {
-            reservation: account("gpus", "holder"),
-            scaling: account("scale", "scaler"),
+            reservation: Account::new("gpus", "holder"),
+            scaling: Account::new("scale", "scaler"),
         },
         shard: Shard {
             key: "pool".to_owned(),

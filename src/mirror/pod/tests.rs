@@ -255,13 +255,9 @@ fn reservation_pods_are_recognised_by_namespace_service_account_and_request() {
 
 #[test]
 fn own_pods_are_recognised_by_the_configured_service_accounts() {
-    let account = |namespace: &str, name: &str| Account {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    };
     let own = OwnPods {
-        reservation: account("gpus", "holder"),
-        scaling: account("scale", "scaler"),
+        reservation: Account::new("gpus", "holder"),
+        scaling: Account::new("scale", "scaler"),
     };
     let role = |namespace: &str, account: &str| own.role_of(namespace, account);
     assert_eq!(role("gpus", "holder"), Role::Reservation);

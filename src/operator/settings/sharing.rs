@@ -97,13 +97,9 @@ impl SharingArgs {
 
     /// The service accounts of the operator's own pods.
     pub fn own_pods(&self) -> OwnPods {
-        let account = |namespace: &String, name: &String| Account {
-            namespace: namespace.clone(),
-            name: name.clone(),
-        };
         OwnPods {
-            reservation: account(&self.reservation_namespace, &self.reservation_service_account),
-            scaling: account(&self.scale_adjust_namespace, &self.scale_adjust_service_account),
+            reservation: Account::new(&self.reservation_namespace, &self.reservation_service_account),
+            scaling: Account::new(&self.scale_adjust_namespace, &self.scale_adjust_service_account),
         }
     }
 

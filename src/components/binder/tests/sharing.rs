@@ -95,10 +95,7 @@ async fn a_gpu_stays_reserved_while_the_binding_is_under_way() {
 #[tokio::test(start_paused = true)]
 async fn reservation_pods_have_the_configured_names() {
     let mut settings = Settings::default();
-    settings.own_pods.reservation = Account {
-        namespace: "gpus".to_owned(),
-        name: "holder".to_owned(),
-    };
+    settings.own_pods.reservation = Account::new("gpus", "holder");
     settings.sharing.app_label = "gpu-holder".to_owned();
     let case = Case::starting_with(settings).await;
     case.caught_up(1).await;
