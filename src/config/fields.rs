@@ -235,7 +235,7 @@ const CONFIG: &[Field] = &[
         "spec.binder.resourceReservation.namespace",
         "--reservation-namespace",
         "kai-resource-reservation",
-        "The namespace of reservation pods. It needs the rights of `manifests/gpu-sharing/`, see below",
+        "The namespace of reservation pods. It needs the rights of `manifests/gpu-sharing/`, see above",
     ),
     components(
         "spec.binder.resourceReservation.serviceAccountName",
