@@ -601,8 +601,7 @@ impl Binder {
 
     /// Forgets a pod that went before the job ended: no watch event follows that would.
     fn forget_if_gone(&mut self, pod: &PodRef) {
-        let shown = self.stores.pods.get(&pod.namespace, &pod.name);
-        if shown.is_none_or(|shown| shown.metadata.uid.as_deref() != Some(&*pod.uid)) {
+        if !self.stores.pods.has(&pod.namespace, &pod.name, &pod.uid) {
             self.forget(&pod.uid);
         }
     }

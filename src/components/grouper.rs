@@ -266,8 +266,7 @@ impl Grouper {
 
     /// The pod as the watch last showed it; `None` if it is gone.
     fn shown(&self, pod: &PodRef) -> Option<Arc<Pod>> {
-        let shown = self.stores.pods.get(&pod.namespace, &pod.name);
-        shown.filter(|shown| shown.metadata.uid.as_deref() == Some(&*pod.uid))
+        self.stores.pods.get_same(&pod.namespace, &pod.name, Some(&pod.uid))
     }
 
     /// Records that grouping a pod panicked. It has no group until it changes.

@@ -478,7 +478,7 @@ impl<'a, K: Watched> State<'a, K> {
             return Vec::new();
         }
         let uid = object.meta().uid.clone();
-        let before = || store.get_same(&key, uid.as_deref());
+        let before = || store.get_same(&key.namespace, &key.name, uid.as_deref());
         let others = object.settle(before, &mut self.charged);
         let mut changes = self.put(object);
         changes.extend(others.iter().filter_map(|key| self.again(key, false)));

@@ -117,10 +117,7 @@ async fn make(
         };
         format!("failed to create GPU reservation pod {namespace}/{name}: {why}{missing}")
     };
-    let exists = |(uid, user): (&String, &User)| {
-        let pod = stores.pods.get(&user.namespace, &user.name);
-        pod.is_some_and(|pod| pod.metadata.uid.as_ref() == Some(uid))
-    };
+    let exists = |(uid, user): (&String, &User)| stores.pods.has(&user.namespace, &user.name, uid);
     let params = PostParams::default();
     // Each time that it is sent: the scheduler has given the GPU to others once it knows that they are gone.
     let create = || async {

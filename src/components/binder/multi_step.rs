@@ -215,9 +215,9 @@ impl MultiStepBind {
     /// The pod as the watch shows it.
     fn pod(&self) -> Result<Arc<Pod>, Stop> {
         let wanted = &self.bind.placement.pod;
-        let pod = self.stores.pods.get(&wanted.namespace, &wanted.name);
-        pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&*wanted.uid) && !pods::is_finished(pod))
-            .ok_or(Stop::Overtaken)
+        let pods = &self.stores.pods;
+        let pod = pods.get_same(&wanted.namespace, &wanted.name, Some(&wanted.uid));
+        pod.filter(|pod| !pods::is_finished(pod)).ok_or(Stop::Overtaken)
     }
 
     /// Fails the bind if the pod's GPU sharing request changed since the decision: it is scheduled again.

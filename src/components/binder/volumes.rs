@@ -267,12 +267,9 @@ impl Volumes<'_> {
     /// Checks that the pod still exists unbound.
     fn check_pod(&self) -> Result<(), RequestError> {
         let wanted = &self.bind.placement.pod;
-        let pod = self.stores.pods.get(&wanted.namespace, &wanted.name);
-        let waits = pod.is_some_and(|pod| {
-            pod.metadata.uid.as_deref() == Some(&*wanted.uid)
-                && pod.metadata.deletion_timestamp.is_none()
-                && !pods::is_finished(&pod)
-        });
+        let pods = &self.stores.pods;
+        let pod = pods.get_same(&wanted.namespace, &wanted.name, Some(&wanted.uid));
+        let waits = pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none() && !pods::is_finished(&pod));
         waits.then_some(()).ok_or(RequestError {
             failure: Failure::Gone,
             why: "the pod is gone".to_owned(),

@@ -84,9 +84,8 @@ impl PodGroups {
 
     /// The stored pod, if it waits.
     fn shown(&self, pod: &PodRef) -> Option<Arc<Pod>> {
-        let shown = self.stores.pods.get(&pod.namespace, &pod.name)?;
-        let same = shown.metadata.uid.as_deref() == Some(&*pod.uid);
-        Some(shown).filter(|shown| same && waits(shown, &self.context.settings.own_pods))
+        let shown = self.stores.pods.get_same(&pod.namespace, &pod.name, Some(&pod.uid));
+        shown.filter(|shown| waits(shown, &self.context.settings.own_pods))
     }
 
     /// The message for objects with these labels if no shard schedules their node pool.

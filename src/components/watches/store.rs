@@ -169,9 +169,16 @@ impl<K: Watched> Store<K> {
     }
 
     /// The same, if it has this uid.
-    pub(super) fn get_same(&self, key: &Key, uid: Option<&str>) -> Option<Arc<K>> {
-        let stored = self.stored(&key.namespace, &key.name)?;
+    pub fn get_same(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Arc<K>> {
+        let stored = self.stored(namespace, name)?;
         (stored.uid() == uid).then(|| stored.object())?
+    }
+
+    /// Whether there is an object of that namespace, name and uid.
+    #[must_use]
+    pub fn has(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        let stored = self.stored(namespace, name);
+        stored.is_some_and(|stored| stored.uid() == Some(uid))
     }
 
     /// Whether there is an object of that namespace and name.
