@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -175,10 +174,6 @@ fn is_ready(pod: &Pod) -> bool {
         .into_iter()
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
         && pod.metadata.deletion_timestamp.is_none()
-}
-
-fn deployment(seen: &Installation) -> Option<&Deployment> {
-    seen.found.own.as_ref().map(|own| &own.deployment)
 }
 
 fn operator(seen: &Installation) -> Section {
@@ -481,14 +476,18 @@ fn nodes(seen: &Installation) -> Section {
         );
     }
     if shares(seen) {
-        let namespace = reservations(seen);
-        if !seen.namespaces.contains(&namespace) {
+        if !seen.reservations {
             lines.fail(
-                format!("GPUs are shared, and there is no namespace {namespace}"),
+                format!(
+                    "GPUs are shared, and there is no namespace {}",
+                    seen.found.reservation_namespace()
+                ),
                 "kubectl apply -f manifests/gpu-sharing/",
             );
         }
-        let class = flag(seen, "gpu-fraction-runtime-class-name").unwrap_or_else(|| "nvidia".to_owned());
+        let own = seen.found.own.as_ref();
+        let class = own.and_then(|own| own.flag("gpu-fraction-runtime-class-name"));
+        let class = class.unwrap_or_else(|| "nvidia".to_owned());
         if !class.is_empty() && !seen.runtime_classes.contains(&class) {
             lines.warn(
                 format!("GPUs are shared, and there is no RuntimeClass {class}"),
@@ -502,40 +501,11 @@ fn nodes(seen: &Installation) -> Section {
     )
 }
 
-/// The value of a flag of the operator, as its Deployment gives it: argument or variable.
-fn flag(seen: &Installation, name: &str) -> Option<String> {
-    let pod = deployment(seen)?.spec.as_ref()?.template.spec.as_ref()?;
-    let container = pod.containers.first()?;
-    let words: Vec<_> = container.command.iter().chain(&container.args).flatten().collect();
-    let (alone, with) = (format!("--{name}"), format!("--{name}="));
-    let argument = words.iter().enumerate().find_map(|(at, word)| {
-        let value = word.strip_prefix(&with).map(ToOwned::to_owned);
-        value.or_else(|| (**word == alone).then(|| words.get(at + 1).map_or_else(String::new, |next| (*next).clone())))
-    });
-    let variable = format!("UNIKAI_{}", name.to_uppercase().replace('-', "_"));
-    argument.or_else(|| {
-        container
-            .env
-            .iter()
-            .flatten()
-            .find(|env| env.name == variable)?
-            .value
-            .clone()
-    })
-}
-
-/// The namespace of reservation pods.
-fn reservations(seen: &Installation) -> String {
-    let config = seen.found.config.as_ref().and_then(|config| config.spec.binder.clone());
-    let set = config.and_then(|binder| binder.resource_reservation?.namespace);
-    set.filter(|namespace| !namespace.is_empty())
-        .or_else(|| flag(seen, "reservation-namespace"))
-        .unwrap_or_else(|| object::RESERVATION_NAMESPACE.to_owned())
-}
-
 fn shares(seen: &Installation) -> bool {
     // The flag alone is the same as true.
-    flag(seen, "gpu-sharing").is_some_and(|value| value != "false")
+    let own = seen.found.own.as_ref();
+    own.and_then(|own| own.flag("gpu-sharing"))
+        .is_some_and(|value| value != "false")
 }
 
 fn leftovers(seen: &Installation) -> Section {

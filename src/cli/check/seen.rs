@@ -55,8 +55,8 @@ pub struct Installation {
     pub nodes: Vec<Node>,
     /// The names of runtime classes.
     pub runtime_classes: Vec<String>,
-    /// All namespaces.
-    pub namespaces: Vec<String>,
+    /// Whether the namespace of reservation pods exists.
+    pub reservations: bool,
     /// All queues.
     pub queues: Vec<Queue>,
 }
@@ -93,7 +93,8 @@ impl Installation {
             leases.insert(name, lease);
         }
         let services = Api::<Service>::namespaced(client.clone(), namespace);
-        let namespaces: Vec<Namespace> = all(client).await?;
+        let namespaces = Api::<Namespace>::all(client.clone());
+        let reservations = found.reservation_namespace();
         let whose = webhooks::whose(client).await?;
         let classes: Vec<RuntimeClass> = all(client).await?;
         Ok(Self {
@@ -111,7 +112,9 @@ impl Installation {
             certificates: certificates(client, namespace).await,
             nodes: all(client).await?,
             runtime_classes: classes.iter().map(ResourceExt::name_any).collect(),
-            namespaces: namespaces.iter().map(ResourceExt::name_any).collect(),
+            reservations: if_there("reading a namespace", namespaces.get(&reservations))
+                .await?
+                .is_some(),
             // Without their definition there are none.
             queues: if_there(
                 "listing queues",

@@ -79,7 +79,7 @@ fn sound() -> Installation {
         }),
         nodes: vec![of(node)],
         runtime_classes: vec!["nvidia".to_owned()],
-        namespaces: vec!["kai-resource-reservation".to_owned()],
+        reservations: true,
         queues: queues.drain(..).map(of).collect(),
     }
 }
@@ -273,7 +273,7 @@ const FAULTS: &[Fault] = &[
         "GPUs are shared, and there is no RuntimeClass nvidia",
     ),
     (
-        |i| i.namespaces.clear(),
+        |i| i.reservations = false,
         Mark::Failed,
         "GPUs are shared, and there is no namespace kai-resource-reservation",
     ),
@@ -357,4 +357,19 @@ fn json_output_has_the_same_findings() {
     assert_eq!(operator["name"], "Operator");
     assert_eq!(operator["findings"][0]["mark"], "failed");
     assert_eq!(operator["findings"][0]["remedy"], "kubectl apply -f manifests/");
+}
+
+#[test]
+fn the_namespace_of_reservation_pods_is_that_of_the_config_else_of_the_flag() {
+    let mut found = sound().found;
+    assert_eq!(found.reservation_namespace(), "kai-resource-reservation");
+    let mut own = deployment("unikai");
+    own["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["run", "--reservation-namespace", "by-flag"]);
+    found.own = Some(Workload::of(of(own)));
+    assert_eq!(found.reservation_namespace(), "by-flag");
+    let binder = |namespace: &str| json!({"metadata": {"name": "kai-config"}, "spec": {"binder": {"resourceReservation": {"namespace": namespace}}}});
+    found.config = Some(of(binder("by-config")));
+    assert_eq!(found.reservation_namespace(), "by-config");
+    found.config = Some(of(binder("")));
+    assert_eq!(found.reservation_namespace(), "by-flag");
 }

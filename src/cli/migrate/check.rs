@@ -8,7 +8,6 @@ use kube::{Api, Client, ResourceExt};
 
 use super::found::{Found, Workload};
 use super::{if_there, webhooks};
-use crate::api::names::object;
 use crate::api::{BindRequest, PodGroup, Queue, crds};
 use crate::cli::output::say;
 use crate::config::fields;
@@ -48,7 +47,7 @@ pub async fn print(client: &Client, found: &Found) -> anyhow::Result<()> {
     say!("CustomResourceDefinitions:");
     definitions(client).await?;
     say!("Objects, which are not changed:");
-    objects(client).await?;
+    objects(client, found).await?;
     say!("Settings without effect in unikai:");
     let config = found.config.as_ref().map(|config| &config.spec);
     settings("Config kai-config", fields::ignored("Config", config));
@@ -88,14 +87,14 @@ async fn definitions(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn objects(client: &Client) -> anyhow::Result<()> {
+async fn objects(client: &Client, found: &Found) -> anyhow::Result<()> {
     say!("  queues: {}", count(&Api::<Queue>::all(client.clone())).await?);
     say!("  pod groups: {}", count(&Api::<PodGroup>::all(client.clone())).await?);
     say!(
         "  bind requests: {}",
         count(&Api::<BindRequest>::all(client.clone())).await?
     );
-    let reservations = Api::<Pod>::namespaced(client.clone(), object::RESERVATION_NAMESPACE);
+    let reservations = Api::<Pod>::namespaced(client.clone(), &found.reservation_namespace());
     say!("  reservation pods: {}", count(&reservations).await?);
     Ok(())
 }

@@ -65,6 +65,26 @@ impl Workload {
             deployment,
         }
     }
+
+    /// The value of a flag of its first container: argument or variable.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> Option<String> {
+        let pod = self.deployment.spec.as_ref()?.template.spec.as_ref()?;
+        let container = pod.containers.first()?;
+        let words: Vec<_> = container.command.iter().chain(&container.args).flatten().collect();
+        let (alone, with) = (format!("--{name}"), format!("--{name}="));
+        let argument = words.iter().enumerate().find_map(|(at, word)| {
+            let value = word.strip_prefix(&with).map(ToOwned::to_owned);
+            value.or_else(|| {
+                (**word == alone).then(|| words.get(at + 1).map_or_else(String::new, |next| (*next).clone()))
+            })
+        });
+        let variable = format!("UNIKAI_{}", name.to_uppercase().replace('-', "_"));
+        argument.or_else(|| {
+            let mut env = container.env.iter().flatten();
+            env.find(|env| env.name == variable)?.value.clone()
+        })
+    }
 }
 
 /// What was found.
@@ -125,6 +145,16 @@ impl Found {
     pub fn kai_decides(&self) -> bool {
         let mut schedulers = self.kai.iter().filter(|(part, _)| *part == Part::Scheduler);
         schedulers.any(|(_, scheduler)| scheduler.replicas > 0)
+    }
+
+    /// The namespace of reservation pods: that of the Config, else that of unikai's flag.
+    #[must_use]
+    pub fn reservation_namespace(&self) -> String {
+        let binder = self.config.as_ref().and_then(|config| config.spec.binder.as_ref());
+        let set = binder.and_then(|binder| binder.resource_reservation.as_ref()?.namespace.clone());
+        set.filter(|namespace| !namespace.is_empty())
+            .or_else(|| self.own.as_ref()?.flag("reservation-namespace"))
+            .unwrap_or_else(|| object::RESERVATION_NAMESPACE.to_owned())
     }
 
     /// The Leases of the schedulers; both use the same names.
