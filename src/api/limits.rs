@@ -21,6 +21,8 @@ pub const ANNOTATION_BYTES_PER_POD: usize = 65_536;
 pub const OWNERS_PER_POD: usize = 16;
 /// Bytes of an owner's name, kind or UID that are kept: one more than an object can have.
 pub const OWNER_NAME_BYTES: usize = 254;
+/// Bytes of a reason or message in a container's state that are kept. The kubelet cuts termination messages at this length.
+pub const CONTAINER_MESSAGE_BYTES: usize = 4_096;
 /// Variables, sources of variables and mounts of one pod that are kept to find the ConfigMaps it needs.
 pub const CONFIG_MAP_REFERENCES_PER_POD: usize = 1_024;
 /// Devices of which one pod asks for a part, or instances of one MIG profile in its annotations. More are admitted, as in KAI, and fit nowhere.

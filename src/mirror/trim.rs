@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapProjection, Container, ContainerStatus, EnvFromSource, EnvVar, EphemeralContainer, Pod, PodSpec, Volume,
-    VolumeMount, VolumeProjection,
+    ConfigMapProjection, Container, ContainerState, ContainerStatus, EnvFromSource, EnvVar, EphemeralContainer, Pod,
+    PodSpec, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -15,8 +15,6 @@ use crate::api::{QuantityMap, limits};
 pub fn trim_pod(pod: &mut Pod) {
     pod.metadata.annotations.iter_mut().for_each(trim_annotations);
     trim_owners(&mut pod.metadata.owner_references);
-    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let may_reserve = containers.any(|container| container.name == object::RESERVATION_CONTAINER);
     if let Some(spec) = &mut pod.spec {
         trim_spec(spec);
     }
@@ -24,16 +22,13 @@ pub fn trim_pod(pod: &mut Pod) {
         (status.host_ip, status.host_ips, status.pod_ip, status.pod_ips) = (None, None, None, None);
         (status.ephemeral_container_statuses, status.observed_generation) = (None, None);
         (status.allocated_resources, status.resources) = (None, None);
-        // The container statuses of a reservation pod are read: they have the reason why it has no device.
-        if !may_reserve {
-            let spec = pod.spec.as_ref();
-            let containers = spec.map(|spec| &*spec.containers).unwrap_or_default();
-            let init_containers = spec
-                .and_then(|spec| spec.init_containers.as_deref())
-                .unwrap_or_default();
-            trim_statuses(&mut status.container_statuses, containers);
-            trim_statuses(&mut status.init_container_statuses, init_containers);
-        }
+        let spec = pod.spec.as_ref();
+        let containers = spec.map(|spec| &*spec.containers).unwrap_or_default();
+        let init_containers = spec
+            .and_then(|spec| spec.init_containers.as_deref())
+            .unwrap_or_default();
+        trim_statuses(&mut status.container_statuses, containers);
+        trim_statuses(&mut status.init_container_statuses, init_containers);
     }
 }
 
@@ -60,15 +55,13 @@ fn trim_owners(owners: &mut Option<Vec<OwnerReference>>) {
     }
     for owner in owners {
         for name in [&mut owner.api_version, &mut owner.kind, &mut owner.name, &mut owner.uid] {
-            if name.len() > limits::OWNER_NAME_BYTES {
-                name.truncate(name.floor_char_boundary(limits::OWNER_NAME_BYTES));
-                name.shrink_to_fit();
-            }
+            cut(name, limits::OWNER_NAME_BYTES);
         }
     }
 }
 
-/// Keeps the resources in container statuses, and these only while containers are being resized.
+/// Keeps the resources in container statuses, and these only while containers are being resized. The state of a reservation pod's container is read too: it has the
+/// reason why the pod has no device.
 fn trim_statuses(statuses: &mut Option<Vec<ContainerStatus>>, containers: &[Container]) {
     let is_resized = |status: &ContainerStatus| {
         let container = containers.iter().find(|container| container.name == status.name);
@@ -85,16 +78,48 @@ fn trim_statuses(statuses: &mut Option<Vec<ContainerStatus>>, containers: &[Cont
         };
         differs(status.allocated_resources.as_ref()) || differs(given)
     };
+    let reserves = |status: &ContainerStatus| status.name == object::RESERVATION_CONTAINER;
     if !statuses.iter().flatten().any(is_resized) {
-        *statuses = None;
+        let reserving = statuses.take().into_iter().flatten().find(reserves);
+        *statuses = reserving.map(|status| vec![status]);
     }
     for status in statuses.iter_mut().flatten() {
+        let (state, last_state) = if reserves(status) {
+            (status.state.take(), status.last_state.take())
+        } else {
+            (None, None)
+        };
         *status = ContainerStatus {
+            state: state.map(trim_state),
+            last_state: last_state.map(trim_state),
             name: std::mem::take(&mut status.name),
             allocated_resources: status.allocated_resources.take(),
             resources: status.resources.take(),
             ..ContainerStatus::default()
         };
+    }
+}
+
+/// Cuts the texts. The kubelet does not write longer ones.
+fn trim_state(mut state: ContainerState) -> ContainerState {
+    let waiting = state
+        .waiting
+        .iter_mut()
+        .flat_map(|waiting| [&mut waiting.reason, &mut waiting.message]);
+    let terminated = state
+        .terminated
+        .iter_mut()
+        .flat_map(|ended| [&mut ended.reason, &mut ended.message, &mut ended.container_id]);
+    for text in waiting.chain(terminated).flatten() {
+        cut(text, limits::CONTAINER_MESSAGE_BYTES);
+    }
+    state
+}
+
+fn cut(text: &mut String, bytes: usize) {
+    if text.len() > bytes {
+        text.truncate(text.floor_char_boundary(bytes));
+        text.shrink_to_fit();
     }
 }
 
@@ -253,6 +278,29 @@ mod tests {
         let resized = status("2").unwrap();
         assert_eq!((&*resized[0].name, &*resized[0].image), ("c", ""));
         assert_eq!(resized[0].allocated_resources.as_ref().unwrap()["cpu"].0, "2");
+    }
+
+    #[test]
+    fn of_statuses_only_the_state_of_a_reservation_container_stays_and_its_texts_are_cut() {
+        let status = |name: &str| {
+            json!({"name": name, "image": "i", "imageID": "x", "ready": false, "restartCount": 2,
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m".repeat(100_000)}},
+                "lastState": {"terminated": {"exitCode": 1, "message": "it lost its GPU"}}})
+        };
+        let names = ["resource-reservation", "resource-reservation", "main"];
+        let mut pod = pod(json!({"containers": names.map(|name| json!({"name": name}))}));
+        pod.status = Some(serde_json::from_value(json!({"containerStatuses": names.map(status)})).unwrap());
+        trim_pod(&mut pod);
+        let kept = pod.status.unwrap().container_statuses.unwrap();
+        assert_eq!(
+            (kept.len(), &*kept[0].name, &*kept[0].image),
+            (1, "resource-reservation", "")
+        );
+        let waiting = kept[0].state.as_ref().unwrap().waiting.as_ref().unwrap();
+        let ended = kept[0].last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+        assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
+        assert_eq!(waiting.message.as_ref().unwrap().len(), limits::CONTAINER_MESSAGE_BYTES);
+        assert_eq!(ended.message.as_deref(), Some("it lost its GPU"));
     }
 
     #[test]
