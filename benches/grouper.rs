@@ -173,7 +173,7 @@ impl Run {
                     grouped.insert(grouping.pod.uid.clone());
                     groups.insert(grouping.group.metadata.name.clone());
                 }
-                ToScheduler::Change(_) | ToScheduler::Outcome(_) | ToScheduler::Current(..) | ToScheduler::Look(_) => {}
+                _ => {}
             }
         }
         (listed, Instant::now(), groups.len())

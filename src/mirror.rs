@@ -121,7 +121,7 @@ macro_rules! packed_object {
 
         impl PackedObject {
             /// Its kind and key.
-            fn identity(&self) -> aside::Identity {
+            pub fn identity(&self) -> aside::Identity {
                 match self {
                     $(Self::$kind(object) => aside::Identified::identity(&**object),)*
                 }
@@ -148,6 +148,9 @@ pub enum PackedChange {
     /// overrides it, and a PodGroup object of that name overrides the one given here. The pod is known before its grouping: an unknown one
     /// has been deleted.
     Grouped(GroupDraft),
+    /// A pod is about to be created by this process, with a uid that stands for it until then. It has no effect if a pod of its name is known, and a pod of
+    /// its name that the API server shows replaces it.
+    Requested(Arc<packed::Pod>),
 }
 
 /// A pod's pod group and sub-group, before either is written.
@@ -336,6 +339,8 @@ impl Mirror {
             PackedChange::Applied(object) => object.changed(true, self, &mut out),
             PackedChange::Deleted(object) => object.changed(false, self, &mut out),
             PackedChange::Grouped(grouping) => self.grouped(grouping, &mut out),
+            PackedChange::Requested(pod) if self.pods.get(&pod.key).is_none() => self.pod_applied(pod, &mut out),
+            PackedChange::Requested(_) => {}
         }
         out
     }

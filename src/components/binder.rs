@@ -24,6 +24,7 @@ mod notes;
 mod outcomes;
 mod requests;
 mod reservation;
+mod reserve;
 mod reviews;
 mod volumes;
 
@@ -64,6 +65,7 @@ use limit::Limit;
 use multi_step::{GroupRequest, MultiStepBind};
 use outcomes::{not_bound, not_evicted};
 use requests::Caller;
+use reserve::Reserver;
 use reviews::Reviews;
 
 /// Limit on concurrent multi-step binds: most of them wait for a device.
@@ -457,9 +459,9 @@ impl Binder {
             now,
         );
         for (command, term) in commands {
-            let (caller, stores) = (self.caller.of_term(term), Arc::clone(&self.stores));
             let left_as_is = Cleanup::GivenUp(command.id().clone(), Vec::new());
-            self.cleanup(left_as_is, cleanup::carry_out(caller, stores, command));
+            let reserver = self.reserver(self.caller.of_term(term));
+            self.cleanup(left_as_is, cleanup::carry_out(reserver, command));
         }
         for key in self.reviews.due(now) {
             self.review(key, now);
@@ -533,6 +535,14 @@ impl Binder {
                 faulty
             })
         });
+    }
+
+    fn reserver(&self, caller: Caller) -> Reserver {
+        Reserver {
+            caller,
+            schedulers: self.bus.schedulers.clone(),
+            stores: Arc::clone(&self.stores),
+        }
     }
 
     fn asked(&mut self, ask: GroupRequest) {
@@ -659,7 +669,15 @@ impl Binder {
     fn cleanup_ended(&mut self, ended: Result<Cleanup, JoinError>) -> Result<(), Error> {
         let now = Instant::now();
         match ended.map_err(|panic| panicked("cleanup of the binder", &panic))? {
-            Cleanup::Made(id, made) => {
+            Cleanup::Made(id, made, request) => {
+                if let Some(request) = request {
+                    // A term that is over changes nothing about what was sent.
+                    let reserver = self.reserver(self.caller.clone());
+                    self.cleanup(Cleanup::Settled, async move {
+                        reserver.settle(request).await;
+                        Cleanup::Settled
+                    });
+                }
                 self.groups.made(&id, made.as_deref().map_err(Clone::clone), now);
                 self.audit.look(&id, &self.groups, &self.stores, now);
             }
@@ -675,6 +693,7 @@ impl Binder {
                 self.groups.given_up(&id, now);
             }
             Cleanup::RequestDone(key) => self.reviews.finish(&key, now),
+            Cleanup::Settled => {}
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 //! scheduler ──BindOrder───────────▶ binder                                  awaited, never long: the binder's loop only queues
 //! watches   ──Change──────────────▶ binder                                  awaited, never long, and after the scheduler
 //! binder    ──Outcome─────────────▶ scheduler                               awaited by the binder's workers, not by its loop
+//! binder    ──Requested, Settled──▶ scheduler                               likewise
 //! scheduler ──Waiting, Cleared────▶ podgroups                               awaited, never long: kept latest per group
 //! grouper, scheduler ──Obstacles──▶ podgroups                               awaited, never long: kept latest per pod
 //! scheduler ──Times, Waiting──────▶ grouper                                 awaited, never long: kept latest per group
@@ -28,6 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 
 pub use super::quantities::Amounts;
@@ -94,6 +96,11 @@ pub enum ToScheduler {
     Grouped(Grouping),
     /// From the binder.
     Outcome(Outcome),
+    /// From the binder, before it requests the creation of a reservation pod: it holds its GPU from now on, as the request may take effect late. Its uid
+    /// stands for it until a watch shows it.
+    Requested(Arc<Pod>),
+    /// From the binder: what has become of such a request is known, and watches have shown it.
+    Settled(Arc<Pod>),
     /// From watches: the watch of the kind has caught up with the begin of that term of leadership.
     Current(Kind, u64),
     /// From the operator's HTTP pages.

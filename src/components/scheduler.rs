@@ -405,6 +405,8 @@ impl Scheduler {
                 });
                 self.with_intake(|intake, all| intake.change(&grouped, now(), all));
             }
+            ToScheduler::Requested(pod) => self.with_intake(|intake, all| intake.requested(pod, now(), all)),
+            ToScheduler::Settled(pod) => self.with_intake(|intake, all| intake.settled(pod, now(), all)),
             ToScheduler::Outcome(Outcome::NotBound { pod, retry_at }) => {
                 record::not_bound(&self.context.history, &pod.uid, self.intake.core.engine.model());
                 let retry_at = Some(Time(retry_at.as_millisecond()));

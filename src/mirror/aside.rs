@@ -36,6 +36,7 @@ impl Identity {
                 uid: grouping.uid.clone(),
                 version: None,
             },
+            PackedChange::Requested(pod) => pod.identity(),
         }
     }
 

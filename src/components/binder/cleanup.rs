@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition, Toleration};
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tracing::{debug, error, info};
@@ -14,21 +14,23 @@ use tracing::{debug, error, info};
 use super::groups::{Command, GroupId};
 use super::multi_step::{drop_request, only};
 use super::requests::{Caller, RequestError};
+use super::reserve::{Request, Reserver};
 use super::{fraction, notes, reservation};
 use crate::api::BindRequest;
 use crate::api::names::{bind_phase, condition, reason};
 use crate::clock;
 use crate::components::bus::{OrderedBind, PodRef};
-use crate::components::fractions::users::{self, User, Users};
+use crate::components::fractions::users::{self, Users};
 use crate::components::pods;
-use crate::components::retry::Failure;
-use crate::components::watches::{Key, Stores};
+use crate::components::watches::Key;
 use crate::mirror::bind_request::{failed, made_for, node};
 
 /// How a cleanup ended.
 pub enum Cleanup {
-    /// Result of creating a reservation pod.
-    Made(GroupId, Result<Box<Pod>, String>),
+    /// Result of creating a reservation pod; the request, if it may still take effect or watches do not show its effect yet.
+    Made(GroupId, Result<Box<Pod>, String>, Option<Request>),
+    /// A request for a reservation pod has no effect any more that watches do not show.
+    Settled,
     /// Result of recording users on a reservation pod.
     Recorded(GroupId, Result<Box<Pod>, String>),
     /// Reservation pods were deleted, or users evicted, if the checks allowed it; the evicted pods.
@@ -37,24 +39,25 @@ pub enum Cleanup {
     RequestDone(Key),
 }
 
-/// Runs a command of the manager of GPU groups.
-pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) -> Cleanup {
+/// Runs a command of the manager of GPU groups, with the caller of `reserver`.
+pub async fn carry_out(reserver: Reserver, command: Command) -> Cleanup {
+    let caller = &reserver.caller;
     match command {
         Command::Make { id, tolerations, users } => {
-            let made = make(&caller, &stores, &id, tolerations, &users).await;
-            Cleanup::Made(id, made.map(Box::new))
+            let (made, request) = reserver.reserve(&id, tolerations, &users).await;
+            Cleanup::Made(id, made.map(Box::new), request)
         }
         Command::Record { id, pod, add, gone } => {
-            let recorded = record(&caller, pod, &add, &gone).await;
+            let recorded = record(caller, pod, &add, &gone).await;
             Cleanup::Recorded(id, recorded.map(Box::new))
         }
         Command::Remove { id, pods, unless_used } => {
-            if unless_used && is_used(&caller, &id, &pods).await {
+            if unless_used && is_used(caller, &id, &pods).await {
                 debug!(node = %id.node, group = %id.group, "group is in use");
                 return Cleanup::GivenUp(id, Vec::new());
             }
             for (name, uid) in pods {
-                let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), reservations_in(&caller));
+                let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), reservations_in(caller));
                 let params = only(Some(uid));
                 match caller
                     .delete("delete a reservation pod", || api.delete(&name, &params))
@@ -67,8 +70,8 @@ pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) ->
             Cleanup::GivenUp(id, Vec::new())
         }
         Command::Evict { id, users } => {
-            let evicted = if matches!(members(&caller, &id, Member::Reservation).await, Ok(found) if found.is_empty()) {
-                evict(&caller, &id, users).await
+            let evicted = if matches!(members(caller, &id, Member::Reservation).await, Ok(found) if found.is_empty()) {
+                evict(caller, &id, users).await
             } else {
                 Vec::new()
             };
@@ -80,67 +83,6 @@ pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) ->
 /// The namespace of reservation pods.
 fn reservations_in(caller: &Caller) -> &str {
     &caller.context.settings.own_pods.reservation.namespace
-}
-
-/// Creates the reservation pod of a group. An existing one of the name is used: the name identifies node and group.
-async fn make(
-    caller: &Caller,
-    stores: &Stores,
-    id: &GroupId,
-    tolerations: Vec<Toleration>,
-    users: &Users,
-) -> Result<Pod, String> {
-    let settings = &caller.context.settings.sharing;
-    let account = &caller.context.settings.own_pods.reservation;
-    let namespace = &account.namespace;
-    let mut pod = reservation::pod(&id.node, &id.group, tolerations, users, settings, account);
-    let spec = pod.spec.get_or_insert_default();
-    // The API server refuses pods with unknown priority or runtime classes.
-    if let Some(class) = &spec.runtime_class_name
-        && !caller.runtime_classes.exists(class).await
-    {
-        spec.runtime_class_name = None;
-    }
-    spec.priority_class_name
-        .take_if(|class| stores.priority_classes.get("", class).is_none());
-    let name = pod.name_any();
-    let (reads, writes): (Api<Pod>, Api<Pod>) = (
-        Api::namespaced(caller.context.reads.clone(), namespace),
-        Api::namespaced(caller.context.writes.clone(), namespace),
-    );
-    let installed = stores.namespaces.get("", namespace).is_some();
-    let failed = |why: &str| {
-        let missing = if installed {
-            String::new()
-        } else {
-            format!(" (the namespace {namespace} is missing: kubectl apply -f manifests/gpu-sharing/)")
-        };
-        format!("failed to create GPU reservation pod {namespace}/{name}: {why}{missing}")
-    };
-    let exists = |(uid, user): (&String, &User)| stores.pods.has(&user.namespace, &user.name, uid);
-    let params = PostParams::default();
-    // Each time that it is sent: the scheduler has given the GPU to others once it knows that they are gone.
-    let create = || async {
-        if users.is_empty() || users.iter().any(exists) {
-            writes.create(&params, &pod).await.map(Some)
-        } else {
-            Ok(None)
-        }
-    };
-    let mut last = String::new();
-    for _ in 0..LOOKS {
-        match caller.call("create a reservation pod", create).await {
-            Ok(Some(created)) => return Ok(created),
-            Ok(None) => return Err(failed("the pods that were to use it are gone")),
-            Err(error) if error.failure == Failure::Conflict => last = error.why,
-            Err(error) => return Err(failed(&error.why)),
-        }
-        let found = caller.call("look at a reservation pod", || reads.get_opt(&name)).await;
-        if let Some(found) = found.map_err(|error| failed(&error.why))? {
-            return Ok(found);
-        }
-    }
-    Err(failed(&last))
 }
 
 /// Records the users of a group on its reservation pod.
@@ -191,9 +133,6 @@ async fn is_used(caller: &Caller, id: &GroupId, reservations: &[(String, String)
     }
     false
 }
-
-/// How often an object that blocks a creation is read again.
-const LOOKS: usize = 4;
 
 /// Page size of lists; few nodes have more pods.
 const PAGE: u32 = 250;

@@ -7,8 +7,10 @@
 //! Decisions that the API server does not show yet are not in the rebuilt model, so the next cycle waits for them. Retry delays after failed binds and evictions are
 //! copied to the new model.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use k8s_openapi::api::core::v1::Pod;
 use tracing::{error, warn};
 
 use crate::components::bus::Object;
@@ -20,7 +22,7 @@ use crate::engine::model::pod::Assumed;
 use crate::engine::policy::Policy;
 use crate::engine::stage::Observer;
 use crate::mirror::aside::Identity;
-use crate::mirror::{self, PackedChange, Rejection};
+use crate::mirror::{self, PackedChange, PackedObject, Rejection};
 use crate::scheduler_core::SchedulerCore;
 
 /// How long to wait for open binds and evictions after a rebuild, in milliseconds. Their requests have timed out by then.
@@ -39,6 +41,8 @@ pub struct Intake {
     pub second_model: Option<SyncSender<ToSecondModel>>,
     settings: mirror::Settings,
     policy: Policy,
+    /// Pods of which the creation is requested.
+    requested: Vec<PackedChange>,
     /// The last usage of queues that the engine got.
     usage: Vec<(Name, [i64; 3])>,
     /// Decisions from before the last rebuild that the API server does not show yet.
@@ -66,6 +70,15 @@ pub struct Taken {
     pub held_back: Option<GroupKey>,
 }
 
+impl Taken {
+    fn join(&mut self, other: Self) {
+        self.told |= other.told;
+        self.rejections.extend(other.rejections);
+        self.left_out.extend(other.left_out);
+        self.held_back = other.held_back.or(self.held_back.take());
+    }
+}
+
 /// A cycle that panicked, without decisions.
 pub struct Failed {
     /// The text of the panic.
@@ -88,6 +101,7 @@ impl Intake {
             second_model: None,
             settings,
             policy,
+            requested: Vec::new(),
             usage: Vec::new(),
             under_way: Vec::new(),
             deadline: Time(0),
@@ -169,7 +183,38 @@ impl Intake {
             taken.left_out.push(object);
             self.begin_anew(now, everything, &mut taken);
         }
+        if let PackedChange::Deleted(object @ PackedObject::Pod(_)) = change
+            && let Some(requested) = self.requested_again(&object.identity())
+        {
+            taken.join(self.change(&requested, now, everything));
+        }
         taken
+    }
+
+    /// The request to create a pod of this name, if one is open.
+    fn requested_again(&self, pod: &Identity) -> Option<PackedChange> {
+        let mut requested = self.requested.iter();
+        requested
+            .find(|requested| Identity::of(requested).key == pod.key)
+            .cloned()
+    }
+
+    /// Applies a pod that is about to be created, until its creation is settled.
+    pub fn requested(&mut self, pod: Arc<Pod>, now: Time, everything: &Everything) -> Taken {
+        let PackedObject::Pod(pod) = Object::Pod(pod).into() else {
+            return Taken::default();
+        };
+        let change = PackedChange::Requested(pod);
+        self.requested.push(change.clone());
+        self.change(&change, now, everything)
+    }
+
+    /// Removes a pod that was about to be created, unless a watch has shown it.
+    pub fn settled(&mut self, pod: Arc<Pod>, now: Time, everything: &Everything) -> Taken {
+        let change = PackedChange::Deleted(Object::Pod(pod).into());
+        let settled = Identity::of(&change);
+        self.requested.retain(|requested| Identity::of(requested) != settled);
+        self.change(&change, now, everything)
     }
 
     /// Evaluates some of the CEL selectors of devices that are not evaluated yet.
@@ -272,6 +317,7 @@ impl Intake {
             settings: self.settings.clone(),
             policy: self.policy.clone(),
             groupings: self.core.mirror.groupings(),
+            requested: self.requested.clone(),
             now,
         };
         Some((origin, messages))
@@ -329,6 +375,9 @@ impl Intake {
             failed(&object, &panic);
             self.core.mirror.aside.leave_out(&object);
             taken.left_out.push(object);
+        }
+        for requested in &self.requested {
+            quietly(&mut || drop(self.core.apply(requested, now)));
         }
         let adopted = quietly(&mut || {
             let output = self.core.mirror.adopt(std::mem::take(&mut groupings));

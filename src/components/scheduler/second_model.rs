@@ -28,6 +28,8 @@ pub struct Origin {
     pub policy: Policy,
     /// Groups of pods whose PodGroups are not written yet.
     pub groupings: Groupings,
+    /// Pods of which the creation is requested.
+    pub requested: Vec<PackedChange>,
     /// The time of all events.
     pub now: Time,
 }
@@ -63,6 +65,9 @@ impl SecondModel {
         let mut core = SchedulerCore::new(origin.settings, origin.policy);
         for object in stores.objects() {
             core.apply(&PackedChange::Applied(object.into()), origin.now);
+        }
+        for requested in &origin.requested {
+            core.apply(requested, origin.now);
         }
         let output = core.mirror.adopt(origin.groupings);
         core.forward(output, origin.now);

@@ -288,7 +288,7 @@ impl<K: Watched> Store<K> {
     }
 
     /// Removes and returns an object.
-    pub(super) fn remove(&self, key: &Key) -> Option<Arc<K>> {
+    pub fn remove(&self, key: &Key) -> Option<Arc<K>> {
         let mut objects = self.write();
         let named = objects.get_mut(&*key.namespace)?;
         let gone = named.remove(&*key.name)?;

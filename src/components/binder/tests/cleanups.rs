@@ -7,6 +7,8 @@ use crate::api::BindRequest;
 use crate::components::binder::cleanup::{self, Cleanup};
 use crate::components::binder::groups::{Command, GroupId};
 use crate::components::binder::reservation;
+use crate::components::binder::reserve::Reserver;
+use crate::components::bus::channels;
 use crate::components::fractions::users::{self, Share, User, Users};
 use crate::components::pods;
 use crate::components::watches::Key;
@@ -43,7 +45,13 @@ fn make(users: Users) -> Command {
 
 impl Lab {
     async fn carry_out(&self, command: Command) -> Cleanup {
-        cleanup::carry_out(self.caller(), Arc::clone(&self.stores), command).await
+        let (bus, _inboxes) = channels(1);
+        let reserver = Reserver {
+            caller: self.caller(),
+            schedulers: bus.schedulers,
+            stores: Arc::clone(&self.stores),
+        };
+        cleanup::carry_out(reserver, command).await
     }
 
     /// Creates the reservation pod of the group for these users, which the watch shows.
@@ -54,8 +62,8 @@ impl Lab {
                 .insert(self.seen(&user.name).await.expect("it is there"));
         }
         match self.carry_out(make(users)).await {
-            Cleanup::Made(made, Ok(pod)) if made == id() => *pod,
-            Cleanup::Made(_, Err(why)) => panic!("{why}"),
+            Cleanup::Made(made, Ok(pod), _) if made == id() => *pod,
+            Cleanup::Made(_, Err(why), _) => panic!("{why}"),
             _ => panic!("it is made"),
         }
     }
@@ -63,7 +71,7 @@ impl Lab {
     /// Why the reservation pod of the group is not made.
     async fn not_reserved(&self) -> String {
         match self.carry_out(make(Users::default())).await {
-            Cleanup::Made(_, Err(why)) => why,
+            Cleanup::Made(_, Err(why), _) => why,
             _ => panic!("it is not made"),
         }
     }
@@ -148,7 +156,7 @@ async fn no_gpu_is_reserved_for_pods_that_are_gone() {
     let lab = Lab::new().await;
     let a = lab.pod("a").await;
     match lab.carry_out(make(users(&[&a]))).await {
-        Cleanup::Made(_, Err(why)) => assert!(why.contains("the pods that were to use it are gone"), "{why}"),
+        Cleanup::Made(_, Err(why), _) => assert!(why.contains("the pods that were to use it are gone"), "{why}"),
         _ => panic!("it is made"),
     }
     lab.reserve(users(&[&a])).await;

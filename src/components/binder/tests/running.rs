@@ -144,6 +144,19 @@ impl Case {
         outcomes
     }
 
+    /// What the scheduler was told of requests for reservation pods, in order.
+    pub fn told_of_reservations(&mut self) -> Vec<&'static str> {
+        let mut told = Vec::new();
+        while let Ok(message) = self.inboxes.schedulers[0].try_recv() {
+            match message {
+                ToScheduler::Requested(_) => told.push("requested"),
+                ToScheduler::Settled(_) => told.push("settled"),
+                _ => {}
+            }
+        }
+        told
+    }
+
     /// The reasons of the events of the time.
     pub async fn events(&mut self) -> Vec<&'static str> {
         sleep(MOMENT).await;

@@ -93,6 +93,57 @@ async fn a_gpu_stays_reserved_while_the_binding_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_scheduler_knows_of_a_reservation_before_it_is_requested_until_the_watch_shows_it() {
+    let mut case = Case::new().await;
+    let ordered = case.sharing("a").await;
+    case.watch().await;
+    case.lab
+        .fault(on_reservations("create"), Effect::Delay(seconds(3)), Times::Always);
+    case.order(vec![ordered], Vec::new()).await;
+    sleep(seconds(1)).await;
+    assert_eq!(case.told_of_reservations(), ["requested"]);
+    sleep(seconds(30)).await;
+    assert_eq!(case.reservations().await.len(), 1);
+    assert_eq!(case.told_of_reservations(), [""; 0], "the watch has not shown it");
+    case.watch().await;
+    sleep(seconds(11)).await;
+    assert_eq!(case.told_of_reservations(), ["settled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_whose_pod_goes_while_it_is_requested_is_settled_once_it_is_given_back() {
+    let mut case = Case::new().await;
+    let ordered = case.sharing("a").await;
+    case.watch().await;
+    case.lab
+        .fault(on_reservations("create"), Effect::Delay(seconds(3)), Times::Always);
+    case.order(vec![ordered], Vec::new()).await;
+    sleep(seconds(1)).await;
+    case.gone("a").await;
+    sleep(seconds(2)).await;
+    assert_eq!(case.reservations().await.len(), 1, "the request takes effect late");
+    assert_eq!(case.told_of_reservations(), ["requested"]);
+    sleep(seconds(60)).await;
+    assert!(case.reservations().await.is_empty());
+    assert_eq!(case.told_of_reservations(), ["settled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_is_refused_is_settled_at_once_and_one_without_answer_later() {
+    for (effect, settles_after) in [(refuse(403), 0), (refuse(500), 10)] {
+        let mut case = Case::new().await;
+        let ordered = case.sharing("a").await;
+        case.watch().await;
+        case.lab.fault(on_reservations("create"), effect, Times::Always);
+        case.order(vec![ordered], Vec::new()).await;
+        while case.events().await.is_empty() {}
+        sleep(seconds(settles_after)).await;
+        let told = case.told_of_reservations();
+        assert_eq!(told, ["requested", "settled"], "after {settles_after} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn reservation_pods_have_the_configured_names() {
     let mut settings = Settings::default();
     settings.own_pods.reservation = Account::new("gpus", "holder");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::names::annotation;
 use crate::api::{PodGroup, Queue};
-use crate::components::watches::Stores;
+use crate::components::watches::{Key, Stores};
 use crate::engine::input::{GroupKey, Time};
 use crate::engine::model::pod::Status;
 use crate::engine::tests::faults::panic_when_served;
@@ -371,4 +371,67 @@ fn usage_is_kept_when_the_model_is_rebuilt_and_applied_once_the_queue_exists() {
     let mut known: Vec<_> = cluster.intake.core.engine.queues().map(|queue| queue.usage).collect();
     known.sort_unstable();
     assert_eq!(known, [[1, 2, 3], [4, 5, 6]]);
+}
+
+/// A reservation pod on the node for the group `shared`.
+fn reservation(uid: &str) -> Arc<Pod> {
+    read(json!({
+        "metadata": {"namespace": "kai-resource-reservation", "name": "r", "uid": uid, "resourceVersion": "1",
+            "labels": {"runai-gpu-group": "shared"}},
+        "spec": {"nodeName": "n", "serviceAccountName": "kai-resource-reservation",
+            "containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]},
+        "status": {"phase": "Pending"},
+    }))
+}
+
+impl Cluster {
+    fn requested(&mut self, uid: &str) {
+        let stores = Arc::clone(&self.stores);
+        let all: &Everything = &|tell| stores.objects().for_each(tell);
+        self.intake.requested(reservation(uid), NOW, all);
+    }
+
+    fn settled(&mut self, uid: &str) {
+        let stores = Arc::clone(&self.stores);
+        let all: &Everything = &|tell| stores.objects().for_each(tell);
+        self.intake.settled(reservation(uid), NOW, all);
+    }
+
+    fn rebuilt(&mut self) {
+        let stores = Arc::clone(&self.stores);
+        self.intake.rebuild(NOW, &|tell| stores.objects().for_each(tell));
+    }
+}
+
+#[test]
+fn a_gpu_is_not_given_to_others_while_a_reservation_of_it_may_still_take_effect() {
+    let mut cluster = Cluster::new(1);
+    cluster.requested("first");
+    cluster.tell(pod("whole", 1, &json!({}), None));
+    assert!(cluster.bound().is_empty());
+    cluster.rebuilt();
+    assert!(cluster.bound().is_empty(), "nor after a rebuild");
+    cluster.requested("second");
+    cluster.settled("first");
+    assert!(cluster.bound().is_empty(), "another request is under way");
+    cluster.settled("second");
+    assert_eq!(cluster.bound(), ["whole"]);
+}
+
+#[test]
+fn a_reservation_that_the_watch_shows_counts_until_it_is_deleted_whatever_is_settled() {
+    let mut cluster = Cluster::new(1);
+    cluster.requested("first");
+    cluster.tell(Object::Pod(reservation("real")));
+    cluster.tell(pod("whole", 1, &json!({}), None));
+    cluster.settled("first");
+    assert!(cluster.bound().is_empty());
+    cluster.requested("late");
+    let stores = Arc::clone(&cluster.stores);
+    stores.pods.remove(&Key::of(&reservation("real").metadata));
+    let all: &Everything = &|tell| stores.objects().for_each(tell);
+    cluster.intake.object(Object::Pod(reservation("real")), false, NOW, all);
+    assert!(cluster.bound().is_empty(), "it may be created again");
+    cluster.settled("late");
+    assert_eq!(cluster.bound(), ["whole"]);
 }
