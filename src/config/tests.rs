@@ -1,5 +1,6 @@
 //! Tables: what a Config and shards amount to; and that no field of either CRD is left out of the table of fields.
 
+mod fuzz;
 mod samples;
 
 use jiff::Timestamp;

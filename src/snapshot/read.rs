@@ -71,7 +71,11 @@ kinds!(raw_objects);
 /// # Errors
 /// If the file cannot be read, is no snapshot, or its configuration is wrong.
 pub fn read(file: &Path) -> anyhow::Result<Snapshot> {
-    let bytes = std::fs::read(file).context("the file cannot be read")?;
+    parse(std::fs::read(file).context("the file cannot be read")?)
+}
+
+/// Parses the content of a file.
+pub(super) fn parse(bytes: Vec<u8>) -> anyhow::Result<Snapshot> {
     let bytes = if bytes.starts_with(b"PK") { unzip(bytes)? } else { bytes };
     let file: File = serde_json::from_slice(&bytes).context("this is not a snapshot")?;
     drop(bytes);

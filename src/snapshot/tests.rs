@@ -1,3 +1,5 @@
+mod fuzz;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -71,8 +73,8 @@ fn unusual() -> (Settings, Policy) {
         consolidating_reclaim: false,
         max_consolidation_victims: None,
         // Not settings of administrators.
-        search_steps: Policy::default().search_steps,
-        longest_search: Policy::default().longest_search,
+        max_steps_without_result: Policy::default().max_steps_without_result,
+        max_steps_per_search: Policy::default().max_steps_per_search,
         disruption_budgets: DisruptionBudgets::Respect,
         staleness_grace: None,
         stuck_after: 5_000,

@@ -1,3 +1,5 @@
+mod fuzz;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 

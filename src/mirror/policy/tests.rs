@@ -1,3 +1,5 @@
+mod fuzz;
+
 use super::*;
 use crate::api::shard::SchedulingShardSpec;
 use crate::engine::policy::{MinRuntime, NodePlacement, Proportion, ResolveMethod, Strategy};

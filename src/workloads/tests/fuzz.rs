@@ -1,9 +1,57 @@
-//! YAML as users may send it to the operator: its values take no more memory than its length allows.
+//! Manifests of workloads, as users may write them and send them to the operator.
 
 use allocation_counter::measure;
+use serde_json::Value;
 
+use crate::api::limits;
 use crate::fuzz::Target;
+use crate::mirror::bounds;
 use crate::workloads::budget::Budget;
+use crate::workloads::imagine::PODS_MAX;
+use crate::workloads::made;
+
+#[rustfmt::skip]
+const WORDS: &[&str] = &[
+    "apiVersion", "kind", "metadata", "name", "spec", "replicas", "parallelism", "completions", "template", "containers", "labels", "annotations",
+    "batch/v1", "Job", "apps/v1", "Deployment", "StatefulSet", "v1", "Pod", "List", "items", "JobSet", "PyTorchJob", "RayCluster", "LeaderWorkerSet",
+    "MPIJob", "replicatedJobs", "pytorchReplicaSpecs", "workerGroupSpecs", "minReplicas", "kai.scheduler/min-member", "kai.scheduler/subgroups",
+    "kai.scheduler/subgroup-label", "kai.scheduler/segment-size", "kai.scheduler/queue", "kai.scheduler/topology", "leader=1,worker=3", "a=1,a=2",
+    "role", "priorityClassName", "Master", "Worker", "Launcher", "ownerReferences", "uid", "4097", "2", "-1", "gpu-fraction", "0.5",
+];
+
+#[test]
+fn fuzz_manifests() {
+    let target = Target {
+        name: "manifests",
+        rounds: 1_500,
+        words: WORDS,
+    };
+    target.objects(|manifest: &Value| match made(&manifest.to_string(), "team") {
+        Err(error) => {
+            assert!(!format!("{error:#}").is_empty());
+            false
+        }
+        Ok(made) => {
+            assert!(made.pods.len() <= PODS_MAX);
+            for group in &made.groups {
+                let spec = &group.spec;
+                assert!(spec.min_member.is_none_or(|min| min >= 0), "{spec:?}");
+                assert!(spec.sub_groups.len() <= limits::SUB_GROUPS_PER_POD_GROUP);
+                let exceeded = bounds::of_group(spec).map(|exceeded| exceeded.to_string());
+                let of_texts = bounds::of_texts(spec).map(|exceeded| exceeded.to_string());
+                assert_eq!(exceeded, of_texts, "no more sub-groups are made than are scheduled");
+                for sub in &spec.sub_groups {
+                    let same = spec.sub_groups.iter().filter(|other| other.name == sub.name).count();
+                    assert_eq!(same, 1, "{} is there once: {spec:?}", sub.name);
+                    let exists = |parent: &String| spec.sub_groups.iter().any(|other| other.name == *parent);
+                    assert!(sub.parent.as_ref().is_none_or(exists), "{sub:?}");
+                    assert!(sub.min_member.is_none_or(|min| min >= 0), "{sub:?}");
+                }
+            }
+            true
+        }
+    });
+}
 
 #[test]
 fn fuzz_yaml_against_its_budget() {
