@@ -14,6 +14,7 @@
 mod leads;
 pub(super) mod record;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -281,8 +282,9 @@ impl Elector {
             }
             let now = Instant::now();
             if attempt.is_some_and(|at| at <= now) {
-                if let Some(taken) = self.try_to_lead().await {
-                    return Some(taken);
+                let taken = self.try_to_lead(release).await;
+                if taken.is_some() || release.is_cancelled() {
+                    return taken;
                 }
                 not_before = Instant::now() + jittered(self.params.retry_period);
                 continue;
@@ -327,7 +329,19 @@ impl Elector {
     }
 
     /// Takes the Lease, if it is free and the scheduler is not stuck.
-    async fn try_to_lead(&mut self) -> Option<Taken> {
+    async fn try_to_lead(&mut self, release: &CancellationToken) -> Option<Taken> {
+        let max_wait = self.params.retry_period;
+        let mut attempt = pin!(self.attempt());
+        tokio::select! {
+            biased;
+            taken = &mut attempt => return taken,
+            () = release.cancelled() => {}
+        }
+        // It may be answered soon; then the Lease is released, and need not run out.
+        tokio::time::timeout(max_wait, attempt).await.ok().flatten()
+    }
+
+    async fn attempt(&mut self) -> Option<Taken> {
         if self.stuck().is_some() {
             warn!("the scheduler is stuck; the lease is not taken");
             return None;

@@ -277,6 +277,24 @@ async fn a_renewal_without_an_answer_does_not_delay_the_release() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_long_for_an_attempt_to_take_the_lease() {
+    for effect in [Effect::Hang, Effect::HangAfter, Effect::Delay(Duration::from_secs(1))] {
+        let lab = Lab::new().await;
+        let a = lab.replica("a");
+        let attempt = lab.fault("create", "a", effect.clone(), Times::Always);
+        while lab.server.faults().struck(attempt) == 0 {
+            sleep(Duration::from_millis(50)).await;
+        }
+        a.release.cancel();
+        let limit = Duration::from_secs(3);
+        timeout(limit, a.run).await.expect("it has ended").unwrap().unwrap();
+        if !matches!(effect, Effect::HangAfter) {
+            assert_eq!(lab.holder().await, None, "{effect:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_ends_at_its_deadline_and_another_follows() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
