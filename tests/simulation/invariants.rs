@@ -137,6 +137,10 @@ pub struct History {
     pub bound: BTreeMap<String, PodSeen>,
     /// Pods first seen bound in the latest state.
     pub new: BTreeSet<String>,
+    /// Bound pods whose pod group was first seen in the latest state.
+    new_in_group: BTreeSet<String>,
+    /// Bound pods whose pod group has not been seen.
+    without_group: BTreeSet<String>,
     /// Pod groups that have been seen.
     groups: BTreeSet<(String, String)>,
     /// When each bind request was first and last seen.
@@ -146,8 +150,8 @@ pub struct History {
     limits: BTreeMap<String, Vec<(u64, QueueSeen)>>,
     /// When a queue was last absent. Its parent is not charged then.
     absent: BTreeMap<String, u64>,
-    /// Since when gangs are bound in part.
-    partial: BTreeMap<(String, String), u64>,
+    /// Since when pods, by uid, are bound in gangs below their minimum. A gang of which a pod cannot be bound may be tried again after its others were evicted.
+    partial: BTreeMap<String, u64>,
     /// The last renewal of each shard's Lease, and when it was first seen.
     renewed: BTreeMap<String, (String, u64)>,
     /// When a shard was last without a leader.
@@ -158,13 +162,12 @@ impl History {
     /// Records a state, before the rules are evaluated on it.
     pub fn take(&mut self, now: &State) {
         self.new.clear();
+        self.new_in_group.clear();
         self.groups.extend(now.groups.keys().cloned());
         for (uid, pod) in &now.pods {
             if pod.on_node() && !self.bound.contains_key(uid) {
                 let mut pod = pod.clone();
-                if let Some(group) = now.groups.get(&(pod.namespace.clone(), pod.group.clone())) {
-                    pod.queue.clone_from(&group.queue);
-                }
+                self.without_group.insert(uid.clone());
                 // Its annotations may have changed between the decision and the Binding.
                 let groups = pod.groups.iter();
                 let recorded = groups
@@ -176,6 +179,18 @@ impl History {
             }
         }
         self.bound.retain(|uid, _| now.pods.contains_key(uid));
+        // The label of a pod may name another queue than its pod group, which may be written after its Binding.
+        self.without_group.retain(|uid| {
+            let Some(pod) = self.bound.get_mut(uid) else {
+                return false;
+            };
+            let Some(group) = now.groups.get(&(pod.namespace.clone(), pod.group.clone())) else {
+                return true;
+            };
+            pod.queue.clone_from(&group.queue);
+            self.new_in_group.insert(uid.clone());
+            false
+        });
         for name in &now.bind_requests {
             self.requested.entry(name.clone()).or_insert((now.at, now.at)).1 = now.at;
         }
@@ -203,11 +218,13 @@ impl History {
         let mut partial = BTreeMap::new();
         for (key, group) in &now.groups {
             let bound = self.members(now, key).count();
+            if group.min < 2 || bound >= group.min {
+                continue;
+            }
             // Pods that terminate on a silent node need only time.
-            let stays = self.members(now, key).any(|pod| !pod.deleting);
-            if group.min > 1 && stays && bound < group.min {
-                let since = self.partial.get(key).copied().unwrap_or(now.at);
-                partial.insert(key.clone(), since);
+            for pod in self.members(now, key).filter(|pod| !pod.deleting) {
+                let since = self.partial.get(&pod.uid).copied().unwrap_or(now.at);
+                partial.insert(pod.uid.clone(), since);
             }
         }
         self.partial = partial;
@@ -356,6 +373,9 @@ fn over_limit(view: &View<'_>) -> Option<String> {
         if pod.reservation || !pod.ours || now.deleting || view.has_lost_its_group(pod) {
             continue;
         }
+        if view.before.without_group.contains(&pod.uid) {
+            continue;
+        }
         let absent = view.before.absent.get(&pod.queue);
         let parent = absent
             .is_none_or(|at| at + LATE < view.now.at)
@@ -367,7 +387,7 @@ fn over_limit(view: &View<'_>) -> Option<String> {
             // A bind that was decided under another limit, and is resumed, is no new decision.
             let decided = view.before.requested.get(&pod.full_name());
             let resumed = decided.is_some_and(|(first, _)| first + LATE < view.now.at);
-            if pod.charged() > 0 && view.before.new.contains(&pod.uid) && !resumed {
+            if pod.charged() > 0 && view.before.new_in_group.contains(&pod.uid) && !resumed {
                 touched.insert(queue);
             }
         }
@@ -391,7 +411,12 @@ fn partial_gang(view: &View<'_>) -> Option<String> {
         .partial
         .iter()
         .find(|(_, since)| view.now.at > view.before.leaderless.max(**since) + PARTIAL);
-    old.map(|((namespace, name), since)| format!("{namespace}/{name} is bound in part since {since} ms"))
+    let (uid, since) = old?;
+    let pod = view.now.pods.get(uid)?;
+    Some(format!(
+        "{}/{} is bound since {since} ms while its gang {} is below its minimum",
+        pod.namespace, pod.name, pod.group
+    ))
 }
 
 /// A waiting pod outside gangs for which some node has room.

@@ -78,8 +78,15 @@ struct Store<K> {
     controlled: HashMap<String, BTreeSet<Key>>,
     /// The newest resource version that the watch has brought.
     newest: u64,
-    /// Keys seen since the present list began; `None` between lists.
-    listing: Option<HashSet<Key>>,
+    /// `None` between lists.
+    listing: Option<Listing<K>>,
+}
+
+/// A list that is being read.
+struct Listing<K> {
+    objects: Vec<K>,
+    /// Keys that the world wrote meanwhile.
+    written: HashSet<Key>,
 }
 
 impl<K> Informer<K>
@@ -153,10 +160,14 @@ where
         let mut events = std::pin::pin!(events.default_backoff());
         while let Some(event) = events.next().await {
             match event {
-                Ok(watcher::Event::Init) => self.write().listing = Some(HashSet::new()),
-                Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                    self.apply(object.into(), true);
+                Ok(watcher::Event::Init) => {
+                    self.write().listing = Some(Listing {
+                        objects: Vec::new(),
+                        written: HashSet::new(),
+                    });
                 }
+                Ok(watcher::Event::InitApply(object)) => self.listed(object.into()),
+                Ok(watcher::Event::Apply(object)) => self.apply(object.into(), true),
                 Ok(watcher::Event::Delete(object)) => {
                     let object = object.into();
                     self.note_version(&object);
@@ -168,6 +179,12 @@ where
         }
     }
 
+    fn listed(&self, object: K) {
+        if let Some(listing) = &mut self.write().listing {
+            listing.objects.push(object);
+        }
+    }
+
     fn apply(&self, object: K, from_watch: bool) {
         let _order = self.order();
         let key = Key::of(object.meta());
@@ -175,7 +192,7 @@ where
         let object = Arc::new(object);
         let mut store = self.write();
         if let Some(listing) = &mut store.listing {
-            listing.insert(key.clone());
+            listing.written.insert(key.clone());
         }
         let known = store.objects.get(&key).map(|known| self::version(known.meta()));
         // The watch is past the version of our write and does not have the object: it was deleted since.
@@ -219,20 +236,27 @@ where
         }
     }
 
-    /// Drops what the list that just ended did not hold, and wakes those who wait for the first one.
+    /// Drops what the list that just ended did not hold, applies what it held in the order of the changes, and wakes those who wait for the first list. Like a real
+    /// kubelet, ours admits no new pods before those are gone that were deleted.
     fn finish_list(&self) {
+        let Some(Listing { mut objects, written }) = self.write().listing.take() else {
+            return;
+        };
+        let listed: HashSet<Key> = objects.iter().map(|object| Key::of(object.meta())).collect();
         let gone: Vec<Arc<K>> = {
-            let mut store = self.write();
-            let listed = store.listing.take().unwrap_or_default();
-            store
+            let store = self.read();
+            let gone = store
                 .objects
                 .iter()
-                .filter(|(key, _)| !listed.contains(key))
-                .map(|(_, object)| Arc::clone(object))
-                .collect()
+                .filter(|(key, _)| !listed.contains(key) && !written.contains(key));
+            gone.map(|(_, object)| Arc::clone(object)).collect()
         };
         for object in gone {
             self.remove(&object);
+        }
+        objects.sort_by_key(|object| version(object.meta()));
+        for object in objects {
+            self.apply(object, true);
         }
         self.synced.send_replace(true);
     }

@@ -84,7 +84,7 @@ async fn a_list_drops_what_it_does_not_hold() {
     feed(&informer, vec![Event::Init, Event::InitApply(object("b", "2", 7))]).await;
     informer.observe(object("c", "3", 9));
     feed(&informer, vec![Event::InitDone]).await;
-    assert_eq!(*log.lock().expect("the log"), ["a -→5", "b -→7", "c -→9", "a 5→-"]);
+    assert_eq!(*log.lock().expect("the log"), ["a -→5", "c -→9", "a 5→-", "b -→7"]);
 }
 
 #[tokio::test]
