@@ -110,7 +110,7 @@ macro_rules! packed_object {
         }
 
         impl Object {
-            /// Its kind and key.
+            /// Its kind, key, uid and version.
             #[must_use]
             pub fn identity(&self) -> aside::Identity {
                 match self {
@@ -120,7 +120,7 @@ macro_rules! packed_object {
         }
 
         impl PackedObject {
-            /// Its kind and key.
+            /// Its kind, key, uid and version.
             pub fn identity(&self) -> aside::Identity {
                 match self {
                     $(Self::$kind(object) => aside::Identified::identity(&**object),)*

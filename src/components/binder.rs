@@ -122,6 +122,10 @@ pub async fn run(
         while let Some(ended) = binder.multi_step_binds.join_next().await {
             binder.multi_step_ended(ended)?;
         }
+        // A reservation pod that is created when nobody knows of it takes a GPU that others were given.
+        while let Some(ended) = binder.cleanups.join_next().await {
+            binder.cleanup_ended(ended)?;
+        }
         Ok(())
     };
     timeout(FINISH, jobs).await.unwrap_or_else(|_| {
@@ -175,7 +179,7 @@ const FINISH: Duration = Duration::from_secs(15);
 /// Limit on open jobs, including slow ones.
 const UNDER_WAY_MAX: usize = 1_024;
 /// Why a job is not started.
-const TERM_OVER: &str = "not the leader any more as which it was decided";
+const TERM_OVER: &str = "the term of leadership in which it was decided is over";
 /// Listeners whose kinds must have caught up before the binder deletes reservation pods or carries out bind requests.
 const DECIDED_BY: [Listener; 2] = [Listener::Binder, Listener::BinderOnceListed];
 
@@ -273,7 +277,7 @@ impl Binder {
                 self.reviews.pod(&pod, now);
                 // GPU group labels of pods of other schedulers are ignored.
                 if pods::is_ours(&pod, &self.context.settings)
-                    || reservation::is_one(&pod, &self.context.settings.own_pods)
+                    || reservation::is_reservation_pod(&pod, &self.context.settings.own_pods)
                 {
                     self.groups.pod(&pod, now)
                 } else {
@@ -322,7 +326,10 @@ impl Binder {
             self.queue_bind(bind, term);
         }
         for bind in released.fail {
-            self.not_started(bind, "an eviction that the limit of its queue demands was refused");
+            self.not_started(
+                bind,
+                "an eviction without which the bind would exceed the limit of its queue was refused",
+            );
         }
     }
 
@@ -426,7 +433,7 @@ impl Binder {
         }
     }
 
-    /// Whether a binding or an eviction is waited for. Not by those that take long: what hangs keeps back nothing.
+    /// Whether a Binding or an eviction is outstanding. Slow ones do not count, so that hanging requests delay no background writes.
     fn has_outstanding(&self) -> bool {
         let waiting = !self.evicting.is_empty() || !self.binding.is_empty();
         waiting || self.under_way.len() > self.slow_jobs.count()
@@ -574,7 +581,7 @@ impl Binder {
         let note = match &job {
             Job::Bind(bind) => {
                 self.binding.done(&bind.placement.pod.namespace);
-                self.note(bind, &report, false);
+                self.record_ending(bind, &report, false);
                 notes::of_bind(&self.context.settings, bind, &report, false)
             }
             Job::Evict(evict) => {
@@ -598,7 +605,7 @@ impl Binder {
     }
 
     /// Records how a bind ended, as long as its pod exists.
-    fn note(&mut self, bind: &OrderedBind, report: &Report, opened: bool) {
+    fn record_ending(&mut self, bind: &OrderedBind, report: &Report, opened: bool) {
         self.failures.note(bind, report, opened);
         self.forget_if_gone(&bind.placement.pod);
     }
@@ -641,7 +648,7 @@ impl Binder {
         // As long as it may be bound, its device is not given to others.
         self.groups.close(pod, &ids, (bound || report.uncertain) && stays, now);
         let wait_after_failure = self.failures.waits(&bind).pod;
-        self.note(&bind, &report, self.groups.opened_by(pod, &ids));
+        self.record_ending(&bind, &report, self.groups.is_only_user(pod, &ids));
         let wait = match &report.ending {
             Ending::Done => {
                 let seen = shown.as_ref().is_none_or(|shown| pods::is_bound(shown));

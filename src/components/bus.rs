@@ -8,7 +8,7 @@
 //! scheduler ──BindOrder───────────▶ binder                                  awaited, never long: the binder's loop only queues
 //! watches   ──Change──────────────▶ binder                                  awaited, never long, and after the scheduler
 //! binder    ──Outcome─────────────▶ scheduler                               awaited by the binder's workers, not by its loop
-//! binder    ──Requested, Settled──▶ scheduler                               likewise
+//! binder    ──Reservation…────────▶ scheduler                               likewise
 //! scheduler ──Waiting, Cleared────▶ podgroups                               awaited, never long: kept latest per group
 //! grouper, scheduler ──Obstacles──▶ podgroups                               awaited, never long: kept latest per pod
 //! scheduler ──Times, Waiting──────▶ grouper                                 awaited, never long: kept latest per group
@@ -96,11 +96,11 @@ pub enum ToScheduler {
     Grouped(Grouping),
     /// From the binder.
     Outcome(Outcome),
-    /// From the binder, before it requests the creation of a reservation pod: it holds its GPU from now on, as the request may take effect late. Its uid
-    /// stands for it until a watch shows it.
-    Requested(Arc<Pod>),
-    /// From the binder: what has become of such a request is known, and watches have shown it.
-    Settled(Arc<Pod>),
+    /// From the binder, before it requests the creation of a reservation pod, as the request may take effect late. The pod holds its GPU from now on; it has a uid of
+    /// its own until a watch shows it.
+    ReservationRequested(Arc<Pod>),
+    /// From the binder: such a request can have no further effect, and watches show what it has created.
+    ReservationSettled(Arc<Pod>),
     /// From watches: the watch of the kind has caught up with the begin of that term of leadership.
     Current(Kind, u64),
     /// From the operator's HTTP pages.
@@ -193,7 +193,7 @@ pub struct Evict {
 pub struct BindOrder {
     /// Pods to bind, members of a gang next to each other, in the order of the decision.
     pub binds: Vec<OrderedBind>,
-    /// Pods to evict, before `binds`. Pods that wait for these evictions are not among `binds`.
+    /// Pods to evict, before `binds`. Pipelined pods are not among `binds`; a bind with `after_evictions` starts once those are accepted.
     pub evictions: Vec<Evict>,
     /// The term of leadership in which it was decided.
     pub term: u64,

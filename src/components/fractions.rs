@@ -128,3 +128,12 @@ pub fn is_fractional(pod: &Pod) -> bool {
     annotations
         .is_some_and(|all| all.contains_key(annotation::GPU_FRACTION) || all.contains_key(annotation::GPU_MEMORY))
 }
+/// The command that installs what shared GPUs need, with reservation pods in that namespace.
+#[must_use]
+pub fn installation(namespace: &str) -> String {
+    if namespace == object::RESERVATION_NAMESPACE {
+        "kubectl apply -f manifests/gpu-sharing/".to_owned()
+    } else {
+        format!("unikai manifests --gpu-sharing --reservation-namespace {namespace} | kubectl apply -f -")
+    }
+}

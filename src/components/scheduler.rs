@@ -52,10 +52,10 @@ use shown::Shown;
 
 /// Shortest time between two refreshes of verdicts.
 const REFRESH_EVERY: Duration = Duration::from_millis(250);
-/// Pause after a cycle that took longer than [`CHEAP`], so that the changes that arrive meanwhile are handled by one cycle.
-const DISTANCE: Duration = Duration::from_millis(1);
+/// Pause after a cycle that took longer than [`SHORT_CYCLE`], so that the changes that arrive meanwhile are handled by one cycle.
+const PAUSE_AFTER_CYCLE: Duration = Duration::from_millis(1);
 /// There is no pause after a cycle as short as this.
-const CHEAP: Duration = Duration::from_micros(300);
+const SHORT_CYCLE: Duration = Duration::from_micros(300);
 /// Messages that are applied before it is checked whether a cycle is due.
 const MESSAGES_AT_ONCE: usize = 4_096;
 /// Interval at which the mirror continues to evaluate CEL selectors of devices, which take long.
@@ -370,7 +370,7 @@ impl Scheduler {
         self.term()?;
         let soon = |Time(at): Time| {
             let wait = u64::try_from(at.saturating_sub(now().0)).unwrap_or_default();
-            Instant::now() + Duration::from_millis(wait).clamp(DISTANCE, LONGEST_SLEEP)
+            Instant::now() + Duration::from_millis(wait).clamp(PAUSE_AFTER_CYCLE, LONGEST_SLEEP)
         };
         if let Some(until) = self.intake.waits_until(now()) {
             return Some(soon(until));
@@ -405,8 +405,8 @@ impl Scheduler {
                 });
                 self.with_intake(|intake, all| intake.change(&grouped, now(), all));
             }
-            ToScheduler::Requested(pod) => self.with_intake(|intake, all| intake.requested(pod, now(), all)),
-            ToScheduler::Settled(pod) => self.with_intake(|intake, all| intake.settled(pod, now(), all)),
+            ToScheduler::ReservationRequested(pod) => self.with_intake(|intake, all| intake.requested(pod, now(), all)),
+            ToScheduler::ReservationSettled(pod) => self.with_intake(|intake, all| intake.settled(pod, now(), all)),
             ToScheduler::Outcome(Outcome::NotBound { pod, retry_at }) => {
                 record::not_bound(&self.context.history, &pod.uid, self.intake.core.engine.model());
                 let retry_at = Some(Time(retry_at.as_millisecond()));
@@ -559,8 +559,8 @@ impl Scheduler {
         };
         self.meter.read(&self.intake.core.engine, now());
         let took = timeline.took;
-        self.not_before = if took > CHEAP {
-            Instant::now() + DISTANCE
+        self.not_before = if took > SHORT_CYCLE {
+            Instant::now() + PAUSE_AFTER_CYCLE
         } else {
             Instant::now()
         };

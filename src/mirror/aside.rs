@@ -61,9 +61,9 @@ impl Identity {
     }
 }
 
-/// An object's identity.
+/// An object with an identity.
 pub(super) trait Identified {
-    /// The key.
+    /// Its kind, key, uid and version.
     fn identity(&self) -> Identity;
 }
 
@@ -245,6 +245,11 @@ impl Aside {
         };
         let out = !left_out.tried_again;
         let same = left_out.uid == object.uid;
+        // A pod that is requested says nothing about one of its name that exists, nor does the end of the request.
+        let requested = matches!(change, PackedChange::Requested(_));
+        if !same && (requested || matches!(change, PackedChange::Deleted(_))) {
+            return false;
+        }
         if matches!(change, PackedChange::Deleted(_)) || !same {
             self.left_out.remove(&key);
             if out {

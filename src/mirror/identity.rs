@@ -88,7 +88,7 @@ impl Default for OwnPods {
     fn default() -> Self {
         Self {
             reservation: Account::new(object::RESERVATION_NAMESPACE, object::RESERVATION_SERVICE_ACCOUNT),
-            scaling: Account::new(object::SCALE_ADJUST_NAMESPACE, object::SCALE_ADJUST_NAMESPACE),
+            scaling: Account::new(object::SCALE_ADJUST_NAMESPACE, object::SCALE_ADJUST_SERVICE_ACCOUNT),
         }
     }
 }

@@ -91,10 +91,16 @@ pub fn add_devices(node: &mut NodeInput, more: i64) {
     }
 }
 
-/// MiB per GPU, rounded down to a multiple of [`MEMORY_STEP`]. `None`: not a number, or implausibly small.
-fn gpu_memory(text: &str) -> Option<i64> {
+/// MiB per GPU, by the label for GPU memory. `None`: not a number.
+#[must_use]
+pub fn gpu_memory_mib(text: &str) -> Option<i64> {
     let value: i64 = text.parse().ok()?;
-    let mib = if value >= BYTES_FROM { value / BYTES_FROM } else { value };
+    Some(if value >= BYTES_FROM { value / BYTES_FROM } else { value })
+}
+
+/// [`gpu_memory_mib`], rounded down to a multiple of [`MEMORY_STEP`]. `None`: not a number, or implausibly small.
+fn gpu_memory(text: &str) -> Option<i64> {
+    let mib = gpu_memory_mib(text)?;
     Some(mib - mib.rem_euclid(MEMORY_STEP)).filter(|mib| *mib > 0)
 }
 

@@ -1,8 +1,8 @@
 //! Checks the invariants of shared GPUs against the watched objects: a group has one device, a device one group, and
 //! the portions of its pods do not exceed the device. A violation is logged as ERROR and counted in a metric.
 //!
-//! Only one that lasts counts: while a watch lists its objects again, new ones are known before those that are gone are, which takes many seconds if the process gets
-//! little of the CPU.
+//! Only a violation that lasts is reported: while a watch lists again, new objects are known before deleted ones are forgotten, which takes many seconds
+//! if the process gets little of the CPU.
 //!
 //! An index from devices to groups limits the check after a change to the groups concerned.
 
@@ -18,11 +18,10 @@ use super::groups::{Group, GroupId, Groups};
 use crate::api::gpu_request::{self, Part};
 use crate::api::names::node_label;
 use crate::components::watches::Stores;
+use crate::mirror::node::gpu_memory_mib;
 
 /// A whole device, in millionths.
 const WHOLE: u64 = 1_000_000;
-/// From this value on, the label for the memory of a GPU counts bytes, not MiB.
-const BYTES_FROM: u64 = 1 << 20;
 
 /// A violation is reported once it has lasted for so long.
 const LASTS: Duration = Duration::from_secs(60);
@@ -44,7 +43,7 @@ impl Audit {
         let mut concerned = self.index(changed, groups.get(changed).map(devices).unwrap_or_default());
         concerned.insert(changed.clone());
         for id in concerned {
-            let found = groups.get(&id).and_then(|group| self.breach(&id, group, stores));
+            let found = groups.get(&id).and_then(|group| self.violation(&id, group, stores));
             self.note(id, found, now);
         }
     }
@@ -60,7 +59,7 @@ impl Audit {
             return;
         }
         for (id, (_, what)) in self.new.extract_if(.., |_, (since, _)| *since + LASTS <= now) {
-            error!(node = %id.node, group = %id.group, error = what, "shared GPU given wrongly");
+            error!(node = %id.node, group = %id.group, error = what, "shared GPU is allocated wrongly");
             metrics::counter!("unikai_shared_gpu_breaches_total").increment(1);
             self.broken.insert(id, what);
         }
@@ -91,7 +90,7 @@ impl Audit {
     }
 
     /// The violation of a group, as a message.
-    fn breach(&self, id: &GroupId, group: &Group, stores: &Stores) -> Option<String> {
+    fn violation(&self, id: &GroupId, group: &Group, stores: &Stores) -> Option<String> {
         let none = BTreeSet::new();
         let own = self.devices.get(id).unwrap_or(&none);
         if own.len() > 1 {
@@ -147,14 +146,8 @@ fn given(id: &GroupId, group: &Group, stores: &Stores) -> u64 {
     let node = stores.nodes.get("", &id.node);
     let labels = node.as_ref().and_then(|node| node.metadata.labels.as_ref());
     let memory = labels
-        .and_then(|labels| labels.get(node_label::GPU_MEMORY)?.parse::<u64>().ok())
-        .map(|memory| {
-            if memory >= BYTES_FROM {
-                memory / BYTES_FROM
-            } else {
-                memory
-            }
-        });
+        .and_then(|labels| gpu_memory_mib(labels.get(node_label::GPU_MEMORY)?))
+        .and_then(|mib| u64::try_from(mib).ok());
     let pods = group.users.values();
     let pods = pods.filter_map(|pod| stores.pods.get(&pod.namespace, &pod.name));
     pods.filter_map(|pod| portion(&pod, memory)).sum()

@@ -163,10 +163,10 @@ async fn members(caller: &Caller, id: &GroupId, wanted: Member) -> Result<Vec<Po
         }
     }
     found.retain(|pod| {
-        let is_one = reservation::is_one(pod, &caller.context.settings.own_pods);
+        let is_reservation_pod = reservation::is_reservation_pod(pod, &caller.context.settings.own_pods);
         let right = match wanted {
-            Member::User => !is_one && pods::is_ours(pod, &caller.context.settings),
-            Member::Reservation => is_one,
+            Member::User => !is_reservation_pod && pods::is_ours(pod, &caller.context.settings),
+            Member::Reservation => is_reservation_pod,
         };
         right && !pods::is_finished(pod) && fraction::group_labels(pod).any(|(_, group)| **group == *id.group)
     });
@@ -207,7 +207,7 @@ pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_
     Cleanup::RequestDone(key)
 }
 
-/// Marks a bind request that is kept as succeeded; and sets the pod's condition, if KAI's full trail is on.
+/// Marks a bind request that is kept as succeeded; and sets the pod's condition, if `always_bind_requests` is set.
 pub async fn succeed(caller: Caller, key: Key, request: Arc<BindRequest>, pod: Option<Arc<Pod>>) -> Cleanup {
     let node = node(&request).unwrap_or_default();
     let on_node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
@@ -253,8 +253,8 @@ async fn patch_status(caller: &Caller, request: &BindRequest, status: Value) {
     }
 }
 
-/// Sets the pod's condition after a success that follows a failure. Not after a first success; and with the full
-/// trail every pod gets the condition in the end.
+/// Sets the pod's condition after a success that follows a failure. Not after a first success; and if `always_bind_requests` is set, every pod gets the
+/// condition in the end.
 pub async fn correct(caller: &Caller, node: &str, pod: Option<&Pod>) {
     let told_anyway = caller.context.settings.sharing.always_bind_requests;
     if let Some(pod) = pod.filter(|pod| !told_anyway && known(pod).is_some()) {

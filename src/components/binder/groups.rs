@@ -229,7 +229,7 @@ impl Groups {
             .as_ref()
             .and_then(|spec| spec.node_name.as_deref())
             .filter(|node| !node.is_empty());
-        let reserves = reservation::is_one(pod, &self.own_pods);
+        let reserves = reservation::is_reservation_pod(pod, &self.own_pods);
         let uses = !reserves && !pods::is_finished(pod) && is_fractional(pod);
         if fraction::group_labels(pod).nth(limits::GPU_GROUPS_PER_POD).is_some() && !pods::is_finished(pod) {
             return Vec::new();
@@ -337,9 +337,9 @@ impl Groups {
         }
     }
 
-    /// The pod is the first user of one of its groups.
+    /// Whether the pod is the only user of one of these groups.
     #[must_use]
-    pub fn opened_by(&self, pod: &PodRef, ids: &[GroupId]) -> bool {
+    pub fn is_only_user(&self, pod: &PodRef, ids: &[GroupId]) -> bool {
         ids.iter().any(|id| {
             let users = self.groups.get(id).map(|group| &group.users);
             users.is_some_and(|users| users.len() == 1 && users.contains_key(&pod.uid))
@@ -614,7 +614,7 @@ impl Group {
         )
     }
 
-    /// Whether it has no users and no open binds.
+    /// If the group has no users and no open binds: the command that deletes its reservation pods, or when that is due.
     fn release(&mut self, id: &GroupId, now: Instant) -> (Option<Command>, Option<Instant>) {
         if self.holders.is_empty() {
             return (None, None);

@@ -20,15 +20,12 @@ use crate::engine::input::{GpuKind, GroupKey, WHOLE};
 use crate::mirror::claims::allocation::GivenAllocations;
 use crate::mirror::{bind_request, numa};
 
-/// Maximum length of a label value.
-const LABEL_LENGTH_MAX: usize = 63;
-
 /// The bind request of a bind.
 #[must_use]
 pub fn request(bind: &OrderedBind, settings: &Settings) -> BindRequest {
     let placement = &bind.placement;
     let mut labels = BTreeMap::from([(label::MANAGED_BY.to_owned(), object::OPERATOR.to_owned())]);
-    if placement.node.len() <= LABEL_LENGTH_MAX {
+    if placement.node.len() <= label::VALUE_LENGTH_MAX {
         labels.insert(label::SELECTED_NODE.to_owned(), placement.node.to_string());
     }
     if let Some((key, pool)) = pool_label(bind, settings) {
@@ -61,7 +58,7 @@ pub fn request(bind: &OrderedBind, settings: &Settings) -> BindRequest {
     }
 }
 
-/// The label of the node pool that a bind was decided for; none of the default pool.
+/// The label of the node pool that a bind was decided for; `None` for the default pool.
 fn pool_label<'b>(bind: &'b OrderedBind, settings: &'b Settings) -> Option<(&'b str, &'b str)> {
     let named = !settings.pools.key.is_empty() && !bind.pool.is_empty();
     named.then_some((settings.pools.key.as_str(), &*bind.pool))

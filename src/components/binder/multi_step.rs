@@ -8,7 +8,7 @@
 //! | devices | none: the manager of GPU groups has the reservation pods created, and the pod recorded on them as a user |
 //! | config maps | both, with their final content |
 //! | labels | the pod's groups |
-//! | pod group | none: with KAI's full trail, waits for the PodGroup object |
+//! | pod group | none: if `always_bind_requests` is set, waits for the PodGroup object |
 //! | binding | allocation and reservation of resource claims, then the Binding |
 //!
 //! The bind request is deleted when the watch shows the pod on its node: not before, or the scheduler could see neither.
@@ -227,7 +227,7 @@ impl MultiStepBind {
         }
         let pod = self.pod()?;
         let why = if Share::of_pod(&pod) != self.bind.share {
-            "what the pod asks of GPUs has changed since it was given a place"
+            "the pod's GPU sharing request has changed since its bind was decided"
         } else if self.bind.share.len() > GPU_SHARE_BYTES {
             "the pod's annotations for a part of a GPU are too long"
         } else {
@@ -243,7 +243,7 @@ impl MultiStepBind {
             return Ok(());
         }
         Err(Stop::Failed(
-            "the pod names another pod group since it was given a place".to_owned(),
+            "the pod names another pod group than when its bind was decided".to_owned(),
         ))
     }
 
@@ -453,7 +453,7 @@ impl MultiStepBind {
                 }
             }
         };
-        let late = |_| Stop::Failed(format!("its pod group {name} is not there yet"));
+        let late = |_| Stop::Failed(format!("its pod group {name} does not exist yet"));
         timeout(GROUP_TIMEOUT, there).await.map_err(late)
     }
 

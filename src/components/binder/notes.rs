@@ -53,7 +53,7 @@ pub fn of_bind(settings: &Settings, bind: &OrderedBind, report: &Report, steps: 
     }
 }
 
-/// The additional event of KAI's binder, if its full trail is on.
+/// The additional event of KAI's binder, if `always_bind_requests` is set.
 pub fn of_trail(settings: &Settings, bind: &OrderedBind, report: &Report) -> Option<Note> {
     (settings.sharing.always_bind_requests && report.ending == Ending::Done).then(|| Note {
         source: object::BINDER_EVENT_SOURCE.to_owned(),

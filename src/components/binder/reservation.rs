@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
-use sha2::{Digest, Sha256};
 
 use crate::api::QuantityMap;
 use crate::api::names::{annotation, env, label, object, priority_class, resource};
@@ -35,8 +34,7 @@ const STUCK_REASONS: [&str; 7] = [
 /// The name of the reservation pod of a group on a node, the same in every process and release.
 #[must_use]
 pub fn name(node: &str, group: &str) -> String {
-    let digest = Sha256::digest(format!("{node}/{group}"));
-    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hex = pods::short_digest(&format!("{node}/{group}"));
     format!("{}{hex}", object::RESERVATION_POD_PREFIX)
 }
 
@@ -136,7 +134,7 @@ pub fn pod(
 
 /// Whether a pod reserves a GPU.
 #[must_use]
-pub fn is_one(pod: &Pod, own: &OwnPods) -> bool {
+pub fn is_reservation_pod(pod: &Pod, own: &OwnPods) -> bool {
     own.role(pod) == Role::Reservation
         && pod
             .metadata

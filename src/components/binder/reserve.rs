@@ -11,25 +11,35 @@ use k8s_openapi::api::core::v1::{Pod, Toleration};
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use tokio::time::sleep;
-use tracing::debug;
+use tracing::{debug, error};
 
 use super::groups::GroupId;
 use super::requests::{Caller, RequestError};
 use super::reservation;
 use crate::components::bus::{Schedulers, ToScheduler};
 use crate::components::fractions::users::{User, Users};
-use crate::components::retry::Failure;
+use crate::components::retry::{Failure, failure};
 use crate::components::watches::Stores;
+use crate::components::{fractions, panics, pods};
 use crate::random;
 
 /// How often an object that blocks a creation is read again.
 const LOOKS: usize = 4;
-/// How late a request may take effect after it was given up.
+/// How late a request that was not answered may take effect.
 const LATE: Duration = Duration::from_secs(10);
+/// How often to look whether the watch has shown a reservation pod.
+const LOOK: Duration = Duration::from_millis(250);
 
-/// A request for a reservation pod that the scheduler knows of: the pod, with a uid of its own.
+/// A request for a reservation pod that the scheduler knows of.
 #[derive(Debug)]
-pub struct Request(Arc<Pod>);
+pub struct Request {
+    /// The pod as the scheduler got it, with a uid of its own.
+    pod: Arc<Pod>,
+    /// The uid of the reservation pod, once it is known.
+    uid: Option<String>,
+    /// A request was not answered, so that it may still take effect.
+    unanswered: bool,
+}
 
 /// Creates reservation pods.
 pub struct Reserver {
@@ -54,44 +64,71 @@ impl Reserver {
         let mut requested = pod.clone();
         requested.metadata.uid = Some(format!("requested-{}", random::uuid()));
         let requested = Arc::new(requested);
-        // Before the request: the scheduler gets this message before a deletion that is not in the stores yet.
-        self.tell(ToScheduler::Requested(Arc::clone(&requested))).await;
-        let sent = AtomicU32::new(0);
-        let created = self.create(&pod, users, &sent).await;
-        let without_effect = match &created {
-            Ok(Some(_)) => false,
-            Ok(None) => sent.load(Ordering::Relaxed) == 0,
-            Err(error) => error.failure == Failure::Refused && sent.load(Ordering::Relaxed) == 1,
-        };
-        let request = if without_effect {
-            self.tell(ToScheduler::Settled(requested)).await;
-            None
-        } else {
-            Some(Request(requested))
-        };
+        // Before the request: the scheduler gets this message before any change that is not in the stores yet.
+        self.tell(ToScheduler::ReservationRequested(Arc::clone(&requested)))
+            .await;
+        let unanswered = AtomicU32::new(0);
+        let created = panics::caught(Box::pin(self.create(&pod, users, &unanswered))).await;
+        let created = created.unwrap_or_else(|panic| {
+            error!(panic, "the creation of a reservation pod panicked");
+            Err(RequestError {
+                failure: Failure::Unknown,
+                why: panic,
+            })
+        });
         let made = match created {
             Ok(Some(pod)) => Ok(pod),
-            Ok(None) => Err("the pods that were to use it are gone".to_owned()),
-            Err(error) => Err(error.why),
+            Ok(None) => Err(self.failed(&pod, "the pods that were to use it are gone")),
+            Err(error) => Err(self.failed(&pod, &error.why)),
         };
-        (made.map_err(|why| self.failed(&pod, &why)), request)
+        let request = Request {
+            pod: requested,
+            uid: made.as_ref().ok().and_then(ResourceExt::uid),
+            unanswered: unanswered.into_inner() > 0,
+        };
+        if made.is_err() && !request.unanswered {
+            self.tell(ToScheduler::ReservationSettled(request.pod)).await;
+            return (made, None);
+        }
+        (made, Some(request))
     }
 
-    /// Waits until a request has no effect any more that watches do not show, and tells the schedulers.
-    pub async fn settle(&self, Request(pod): Request) {
-        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+    /// Waits until a request can no longer take effect unseen by the watches, and tells the schedulers.
+    pub async fn settle(&self, request: Request) {
+        let shown = panics::caught(Box::pin(self.is_shown(&request)));
+        if let Some(Err(panic)) = self.caller.context.shutdown.run_until_cancelled(shown).await {
+            error!(panic, "waiting for a reservation pod panicked");
+        }
+        self.tell(ToScheduler::ReservationSettled(request.pod)).await;
+    }
+
+    async fn is_shown(&self, request: &Request) {
+        let (namespace, name) = (request.pod.namespace().unwrap_or_default(), request.pod.name_any());
         let reads: Api<Pod> = Api::namespaced(self.caller.context.reads.clone(), &namespace);
-        loop {
+        let mut uid = request.uid.clone();
+        let mut in_store = false;
+        if request.unanswered {
             sleep(LATE).await;
-            if self.stores.pods.contains(&namespace, &name) {
-                break;
+            uid = None;
+        }
+        loop {
+            sleep(LOOK).await;
+            let known = uid.as_deref();
+            let shown = known.is_some_and(|uid| self.stores.pods.has(&namespace, &name, uid));
+            // Twice: the scheduler gets a pod shortly after the stores do.
+            if shown && in_store {
+                return;
             }
-            let look = || reads.get_opt(&name);
-            if let Ok(None) = self.caller.call("look at a reservation pod", look).await {
-                break;
+            in_store = shown;
+            if !shown {
+                let look = || reads.get_opt(&name);
+                match self.caller.call("look at a reservation pod", look).await {
+                    Ok(None) => return,
+                    Ok(Some(found)) => uid = found.metadata.uid,
+                    Err(_) => {}
+                }
             }
         }
-        self.tell(ToScheduler::Settled(pod)).await;
     }
 
     async fn pod(&self, id: &GroupId, tolerations: Vec<Toleration>, users: &Users) -> Pod {
@@ -110,23 +147,25 @@ impl Reserver {
         pod
     }
 
-    /// Returns the pod as the API server has it; `None` if no pod is left that would use it. Counts how often the request is sent.
-    async fn create(&self, pod: &Pod, users: &Users, sent: &AtomicU32) -> Result<Option<Pod>, RequestError> {
+    /// Returns the pod as the API server has it; `None` if no pod is left that would use it. Counts the requests that are not answered.
+    async fn create(&self, pod: &Pod, users: &Users, unanswered: &AtomicU32) -> Result<Option<Pod>, RequestError> {
         let namespace = pod.namespace().unwrap_or_default();
         let (reads, writes): (Api<Pod>, Api<Pod>) = (
             Api::namespaced(self.caller.context.reads.clone(), &namespace),
             Api::namespaced(self.caller.context.writes.clone(), &namespace),
         );
-        let exists = |(uid, user): (&String, &User)| self.stores.pods.has(&user.namespace, &user.name, uid);
         let params = PostParams::default();
         // Each time that it is sent: pods may have gone since.
         let create = || async {
-            if users.is_empty() || users.iter().any(exists) {
-                sent.fetch_add(1, Ordering::Relaxed);
-                writes.create(&params, pod).await.map(Some)
-            } else {
-                Ok(None)
+            if !users.is_empty() && !users.iter().any(|user| self.stays(user)) {
+                return Ok(None);
             }
+            unanswered.fetch_add(1, Ordering::Relaxed);
+            let answer = writes.create(&params, pod).await;
+            if !answer.as_ref().is_err_and(|error| failure(error) == Failure::Unknown) {
+                unanswered.fetch_sub(1, Ordering::Relaxed);
+            }
+            answer.map(Some)
         };
         let name = pod.name_any();
         let mut looks = 0;
@@ -147,12 +186,19 @@ impl Reserver {
         }
     }
 
+    /// Whether a pod holds what it was given: it exists, and neither ends nor has ended.
+    fn stays(&self, (uid, user): (&String, &User)) -> bool {
+        let known = self.stores.pods.get_same(&user.namespace, &user.name, Some(uid));
+        known.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none() && !pods::is_finished(&pod))
+    }
+
     fn failed(&self, pod: &Pod, why: &str) -> String {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let missing = if self.stores.namespaces.get("", &namespace).is_some() {
             String::new()
         } else {
-            format!(" (the namespace {namespace} is missing: kubectl apply -f manifests/gpu-sharing/)")
+            let command = fractions::installation(&namespace);
+            format!(" (the namespace {namespace} is missing: {command})")
         };
         format!("failed to create GPU reservation pod {namespace}/{name}: {why}{missing}")
     }

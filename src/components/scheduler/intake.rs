@@ -22,7 +22,7 @@ use crate::engine::model::pod::Assumed;
 use crate::engine::policy::Policy;
 use crate::engine::stage::Observer;
 use crate::mirror::aside::Identity;
-use crate::mirror::{self, PackedChange, PackedObject, Rejection};
+use crate::mirror::{self, PackedChange, PackedObject, Rejection, packed};
 use crate::scheduler_core::SchedulerCore;
 
 /// How long to wait for open binds and evictions after a rebuild, in milliseconds. Their requests have timed out by then.
@@ -42,7 +42,7 @@ pub struct Intake {
     settings: mirror::Settings,
     policy: Policy,
     /// Pods of which the creation is requested.
-    requested: Vec<PackedChange>,
+    requested: Vec<Arc<packed::Pod>>,
     /// The last usage of queues that the engine got.
     usage: Vec<(Name, [i64; 3])>,
     /// Decisions from before the last rebuild that the API server does not show yet.
@@ -183,20 +183,14 @@ impl Intake {
             taken.left_out.push(object);
             self.begin_anew(now, everything, &mut taken);
         }
-        if let PackedChange::Deleted(object @ PackedObject::Pod(_)) = change
-            && let Some(requested) = self.requested_again(&object.identity())
+        if let PackedChange::Applied(PackedObject::Pod(pod)) | PackedChange::Deleted(PackedObject::Pod(pod)) = change
+            && let Some(requested) = self.requested.iter().find(|requested| requested.key == pod.key)
         {
+            // It has no effect if the pod of the name still holds its GPU.
+            let requested = PackedChange::Requested(Arc::clone(requested));
             taken.join(self.change(&requested, now, everything));
         }
         taken
-    }
-
-    /// The request to create a pod of this name, if one is open.
-    fn requested_again(&self, pod: &Identity) -> Option<PackedChange> {
-        let mut requested = self.requested.iter();
-        requested
-            .find(|requested| Identity::of(requested).key == pod.key)
-            .cloned()
     }
 
     /// Applies a pod that is about to be created, until its creation is settled.
@@ -204,16 +198,15 @@ impl Intake {
         let PackedObject::Pod(pod) = Object::Pod(pod).into() else {
             return Taken::default();
         };
-        let change = PackedChange::Requested(pod);
-        self.requested.push(change.clone());
-        self.change(&change, now, everything)
+        self.requested.push(Arc::clone(&pod));
+        self.change(&PackedChange::Requested(pod), now, everything)
     }
 
     /// Removes a pod that was about to be created, unless a watch has shown it.
     pub fn settled(&mut self, pod: Arc<Pod>, now: Time, everything: &Everything) -> Taken {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        self.requested.retain(|requested| *requested.pod.uid != *uid);
         let change = PackedChange::Deleted(Object::Pod(pod).into());
-        let settled = Identity::of(&change);
-        self.requested.retain(|requested| Identity::of(requested) != settled);
         self.change(&change, now, everything)
     }
 
@@ -377,7 +370,8 @@ impl Intake {
             taken.left_out.push(object);
         }
         for requested in &self.requested {
-            quietly(&mut || drop(self.core.apply(requested, now)));
+            let requested = PackedChange::Requested(Arc::clone(requested));
+            quietly(&mut || drop(self.core.apply(&requested, now)));
         }
         let adopted = quietly(&mut || {
             let output = self.core.mirror.adopt(std::mem::take(&mut groupings));

@@ -12,7 +12,7 @@ use crate::components::watches::Stores;
 use crate::engine::input::Time;
 use crate::engine::model::digest::{Difference, Digest};
 use crate::engine::policy::Policy;
-use crate::mirror::{self, Groupings, PackedChange};
+use crate::mirror::{self, Groupings, PackedChange, packed};
 use crate::scheduler_core::SchedulerCore;
 
 /// Limit on the differences of a comparison.
@@ -29,7 +29,7 @@ pub struct Origin {
     /// Groups of pods whose PodGroups are not written yet.
     pub groupings: Groupings,
     /// Pods of which the creation is requested.
-    pub requested: Vec<PackedChange>,
+    pub requested: Vec<Arc<packed::Pod>>,
     /// The time of all events.
     pub now: Time,
 }
@@ -66,8 +66,8 @@ impl SecondModel {
         for object in stores.objects() {
             core.apply(&PackedChange::Applied(object.into()), origin.now);
         }
-        for requested in &origin.requested {
-            core.apply(requested, origin.now);
+        for requested in origin.requested {
+            core.apply(&PackedChange::Requested(requested), origin.now);
         }
         let output = core.mirror.adopt(origin.groupings);
         core.forward(output, origin.now);

@@ -49,7 +49,7 @@ impl Selector {
     pub fn compile(text: &str) -> Result<Self, String> {
         let longest = limits::CLAIM_SELECTOR_BYTES;
         if text.len() > longest {
-            return Err(format!("CEL compile error: longer than {longest} characters"));
+            return Err(format!("CEL compile error: longer than {longest} bytes"));
         }
         let refused = |reason: &'static str| format!("CEL compile error: {reason}");
         let cost = Cost::of(text).map_err(refused)?;

@@ -1,4 +1,4 @@
-//! Breaches are seen, and seen to be over.
+//! Violations are seen, and seen to be over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl World {
     }
 
     /// What is reported once the present state has lasted for some time.
-    fn breaches(&mut self) -> Vec<&str> {
+    fn violations(&mut self) -> Vec<&str> {
         self.audit.report(Instant::now() + LASTS);
         self.audit.broken.values().map(String::as_str).collect()
     }
@@ -67,11 +67,11 @@ fn a_device_of_two_groups_is_a_violation() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.reserve("r2", "h", "GPU-2");
-    assert!(world.breaches().is_empty());
+    assert!(world.violations().is_empty());
     world.reserve("r2", "h", "GPU-1");
-    assert_eq!(world.breaches().len(), 2, "{:?}", world.breaches());
+    assert_eq!(world.violations().len(), 2, "{:?}", world.violations());
     world.reserve("r2", "h", "GPU-2");
-    assert!(world.breaches().is_empty());
+    assert!(world.violations().is_empty());
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_short_violation_is_not_reported() {
     assert!(world.audit.next().is_some_and(|next| next > Instant::now()));
     world.reserve("r1", "g", "GPU-2");
     assert!(world.audit.next().is_none());
-    assert!(world.breaches().is_empty());
+    assert!(world.violations().is_empty());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_group_of_two_devices_is_a_violation() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.reserve("r2", "g", "GPU-2");
-    assert_eq!(world.breaches(), ["the group has 2 devices: {\"GPU-1\", \"GPU-2\"}"]);
+    assert_eq!(world.violations(), ["the group has 2 devices: {\"GPU-1\", \"GPU-2\"}"]);
 }
 
 #[test]
@@ -101,11 +101,11 @@ fn portions_above_one_are_a_violation() {
     world.reserve("r1", "g", "GPU-1");
     world.user("a", json!({"gpu-fraction": "0.7"}), "Running");
     world.user("b", json!({"gpu-memory": "24467"}), "Running");
-    assert!(world.breaches().is_empty(), "{:?}", world.breaches());
+    assert!(world.violations().is_empty(), "{:?}", world.violations());
     world.user("c", json!({"gpu-fraction": "0.1"}), "Running");
-    assert_eq!(world.breaches().len(), 1);
+    assert_eq!(world.violations().len(), 1);
     world.user("a", json!({"gpu-fraction": "0.7"}), "Succeeded");
-    assert!(world.breaches().is_empty(), "one has ended");
+    assert!(world.violations().is_empty(), "one has ended");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_change_is_checked_against_the_objects_concerned_only() {
     for group in &groups {
         world.reserve(&format!("r-{group}"), group, &format!("GPU-{group}"));
     }
-    assert!(world.breaches().is_empty());
+    assert!(world.violations().is_empty());
     let id = |group: &str| GroupId {
         node: "n1".into(),
         group: group.into(),
@@ -125,9 +125,9 @@ fn a_change_is_checked_against_the_objects_concerned_only() {
     world.audit.index(&id("g7"), ["GPU-g7".to_owned()].into());
 
     world.reserve("r-g7", "g7", "GPU-g8");
-    assert_eq!(world.breaches().len(), 2);
+    assert_eq!(world.violations().len(), 2);
     world.reserve("r-g8", "g8", "GPU-g7");
-    assert!(world.breaches().is_empty(), "{:?}", world.breaches());
+    assert!(world.violations().is_empty(), "{:?}", world.violations());
 }
 
 #[test]
@@ -135,49 +135,49 @@ fn a_violation_ends_with_its_group() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.reserve("r2", "h", "GPU-1");
-    assert_eq!(world.breaches().len(), 2);
+    assert_eq!(world.violations().len(), 2);
     let gone = json!({"metadata": {"namespace": "kai-resource-reservation", "name": "r2", "uid": "r2"}});
     let gone: Pod = serde_json::from_value(gone).unwrap();
     for id in world.groups.pod_gone(&gone, Instant::now()) {
         world.audit.look(&id, &world.groups, &world.stores, Instant::now());
     }
-    assert!(world.breaches().is_empty(), "{:?}", world.breaches());
+    assert!(world.violations().is_empty(), "{:?}", world.violations());
 }
 
 #[test]
-fn the_whole_of_a_device_is_no_breach() {
+fn the_whole_of_a_device_is_no_violation() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.user("a", json!({"gpu-fraction": "0.5"}), "Running");
     world.user("b", json!({"gpu-fraction": "0.5"}), "Running");
-    assert!(world.breaches().is_empty(), "{:?}", world.breaches());
+    assert!(world.violations().is_empty(), "{:?}", world.violations());
 }
 
 #[test]
 fn memory_is_compared_with_that_of_the_gpu_in_mib_or_in_bytes() {
-    let breaches = |memory: &str, asked: [&str; 2]| {
+    let violations = |memory: &str, asked: [&str; 2]| {
         let mut world = World::with_memory(memory);
         world.reserve("r1", "g", "GPU-1");
         for (name, mib) in ["a", "b"].into_iter().zip(asked) {
             world.user(name, json!({"gpu-memory": mib}), "Running");
         }
-        world.breaches().len()
+        world.violations().len()
     };
-    assert_eq!(breaches("16384", ["8192", "8192"]), 0);
-    assert_eq!(breaches("16384", ["8192", "8193"]), 1);
-    assert_eq!(breaches("17179869184", ["8192", "8192"]), 0, "bytes");
-    assert_eq!(breaches("17179869184", ["8192", "8193"]), 1, "bytes");
+    assert_eq!(violations("16384", ["8192", "8192"]), 0);
+    assert_eq!(violations("16384", ["8192", "8193"]), 1);
+    assert_eq!(violations("17179869184", ["8192", "8192"]), 0, "bytes");
+    assert_eq!(violations("17179869184", ["8192", "8193"]), 1, "bytes");
     assert_eq!(
-        breaches("1048575", ["524287", "524287"]),
+        violations("1048575", ["524287", "524287"]),
         0,
         "the largest number of MiB"
     );
-    assert_eq!(breaches("1048576", ["1", "1"]), 1, "the smallest number of bytes");
-    assert_eq!(breaches("0", ["8192", "8192"]), 0, "unknown");
+    assert_eq!(violations("1048576", ["1", "1"]), 1, "the smallest number of bytes");
+    assert_eq!(violations("0", ["8192", "8192"]), 0, "unknown");
 }
 
 #[test]
-fn each_breach_is_reported_once_when_it_has_lasted() {
+fn each_violation_is_reported_once_when_it_has_lasted() {
     let mut world = World::new();
     let began = Instant::now();
     share_a_device(&mut world, "GPU-1", ["g", "h"], began);

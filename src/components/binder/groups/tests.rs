@@ -78,7 +78,7 @@ impl World {
     }
 
     fn see(&mut self, pod: &Pod) {
-        if reservation::is_one(pod, &OwnPods::default()) {
+        if reservation::is_reservation_pod(pod, &OwnPods::default()) {
             self.reservations
                 .insert(pod.labels()["runai-gpu-group"].clone(), pod.clone());
         }

@@ -2,6 +2,8 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::*;
 use crate::api::BindRequest;
 use crate::components::binder::cleanup::{self, Cleanup};
@@ -155,9 +157,16 @@ async fn a_reservation_pod_is_made_once_and_found_again() {
 async fn no_gpu_is_reserved_for_pods_that_are_gone() {
     let lab = Lab::new().await;
     let a = lab.pod("a").await;
-    match lab.carry_out(make(users(&[&a]))).await {
-        Cleanup::Made(_, Err(why), _) => assert!(why.contains("the pods that were to use it are gone"), "{why}"),
-        _ => panic!("it is made"),
+    let mut leaving = a.clone();
+    leaving.metadata.deletion_timestamp = Some(Time(crate::clock::now()));
+    let mut ended = a.clone();
+    ended.status.get_or_insert_default().phase = Some("Failed".to_owned());
+    for shown in [None, Some(leaving), Some(ended)] {
+        shown.map(|pod| lab.stores.pods.insert(pod));
+        match lab.carry_out(make(users(&[&a]))).await {
+            Cleanup::Made(_, Err(why), None) => assert!(why.contains("the pods that were to use it are gone"), "{why}"),
+            _ => panic!("it is made"),
+        }
     }
     lab.reserve(users(&[&a])).await;
 }
@@ -267,9 +276,10 @@ async fn a_reservation_pod_goes_only_if_the_api_server_shows_none_of_its_users_o
     lab.remove(&[&pod], true).await;
     assert!(!lab.is_reserved().await, "its user has ended");
 
-    let pod = lab.reserve(users(&[&here])).await;
-    lab.delete_pod("here").await;
-    lab.user("here", "n1").await;
+    let other = lab.user("other", "n1").await;
+    let pod = lab.reserve(users(&[&other])).await;
+    lab.delete_pod("other").await;
+    lab.user("other", "n1").await;
     lab.remove(&[&pod], true).await;
     assert!(!lab.is_reserved().await, "a new pod of the name is another");
 }

@@ -26,11 +26,11 @@ async fn failed_binds_are_kept_only_for_existing_pods() {
     );
     let wait = |binder: &Binder| binder.failures.waits(&bind).pod;
     let first = wait(&binder);
-    binder.note(&bind, &failed, false);
+    binder.record_ending(&bind, &failed, false);
     assert_eq!(wait(&binder), first, "it has gone while it was being bound");
 
     binder.stores.pods.insert(pod());
-    binder.note(&bind, &failed, false);
+    binder.record_ending(&bind, &failed, false);
     assert!(wait(&binder) > first);
     binder.changed(Change::Deleted(Object::Pod(Arc::new(pod()))));
     assert_eq!(wait(&binder), first, "it has gone since");
@@ -38,7 +38,7 @@ async fn failed_binds_are_kept_only_for_existing_pods() {
     let mut another = pod();
     another.metadata.uid = Some("uid-b".to_owned());
     binder.stores.pods.insert(another);
-    binder.note(&bind, &failed, false);
+    binder.record_ending(&bind, &failed, false);
     assert_eq!(wait(&binder), first, "another pod has its name");
 }
 

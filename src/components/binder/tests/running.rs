@@ -149,8 +149,8 @@ impl Case {
         let mut told = Vec::new();
         while let Ok(message) = self.inboxes.schedulers[0].try_recv() {
             match message {
-                ToScheduler::Requested(_) => told.push("requested"),
-                ToScheduler::Settled(_) => told.push("settled"),
+                ToScheduler::ReservationRequested(_) => told.push("requested"),
+                ToScheduler::ReservationSettled(_) => told.push("settled"),
                 _ => {}
             }
         }

@@ -106,7 +106,7 @@ async fn the_scheduler_knows_of_a_reservation_before_it_is_requested_until_the_w
     assert_eq!(case.reservations().await.len(), 1);
     assert_eq!(case.told_of_reservations(), [""; 0], "the watch has not shown it");
     case.watch().await;
-    sleep(seconds(11)).await;
+    sleep(seconds(1)).await;
     assert_eq!(case.told_of_reservations(), ["settled"]);
 }
 
@@ -130,7 +130,7 @@ async fn a_reservation_whose_pod_goes_while_it_is_requested_is_settled_once_it_i
 
 #[tokio::test(start_paused = true)]
 async fn a_reservation_that_is_refused_is_settled_at_once_and_one_without_answer_later() {
-    for (effect, settles_after) in [(refuse(403), 0), (refuse(500), 10)] {
+    for (effect, settles_after) in [(refuse(403), 0), (refuse(404), 0), (busy(1), 0), (refuse(500), 11)] {
         let mut case = Case::new().await;
         let ordered = case.sharing("a").await;
         case.watch().await;

@@ -243,7 +243,10 @@ async fn a_pod_that_asks_for_something_else_by_now_is_not_bound() {
     case.shows(|pod| pod["metadata"]["annotations"]["gpu-fraction"] = json!("0.9"))
         .await;
     let (why, report) = case.fails().await;
-    assert_eq!(why, "what the pod asks of GPUs has changed since it was given a place");
+    assert_eq!(
+        why,
+        "the pod's GPU sharing request has changed since its bind was decided"
+    );
     assert_eq!(report.cause, "objects");
     case.is_undone().await;
 }
@@ -255,7 +258,7 @@ async fn a_pod_that_names_another_pod_group_by_now_is_not_bound() {
     case.shows(|pod| pod["metadata"]["annotations"]["pod-group-name"] = json!("of-another-queue"))
         .await;
     let (why, report) = case.fails().await;
-    assert_eq!(why, "the pod names another pod group since it was given a place");
+    assert_eq!(why, "the pod names another pod group than when its bind was decided");
     assert_eq!(report.cause, "pod_group");
     case.is_undone().await;
 }
@@ -424,7 +427,7 @@ async fn with_the_full_trail_the_bind_waits_for_the_pod_group() {
     let name = ("pod-group-name".to_owned(), "pg".to_owned());
     case.bind.annotations.extend([name.clone()]);
     let (why, report) = case.fails().await;
-    assert_eq!(why, "its pod group pg is not there yet");
+    assert_eq!(why, "its pod group pg does not exist yet");
     assert_eq!(report.cause, "pod_group");
     case.is_undone().await;
     let made = async {

@@ -435,3 +435,31 @@ fn a_reservation_that_the_watch_shows_counts_until_it_is_deleted_whatever_is_set
     cluster.settled("late");
     assert_eq!(cluster.bound(), ["whole"]);
 }
+
+#[test]
+fn a_reservation_that_has_failed_may_be_created_again_until_its_request_is_settled() {
+    let mut cluster = Cluster::new(1);
+    cluster.requested("first");
+    let mut failed = Pod::clone(&reservation("real"));
+    failed.status.get_or_insert_default().phase = Some("Failed".to_owned());
+    cluster.tell(Object::Pod(Arc::new(failed)));
+    cluster.tell(pod("whole", 1, &json!({}), None));
+    assert!(cluster.bound().is_empty());
+    cluster.settled("first");
+    assert_eq!(cluster.bound(), ["whole"]);
+}
+
+/// The pod with which the scheduler is told of the request has a uid of its own.
+#[test]
+fn a_reservation_pod_that_is_set_aside_stays_so_whatever_is_requested() {
+    let mut cluster = Cluster::new(1);
+    let mut poison = Pod::clone(&reservation("real"));
+    poison.metadata.annotations = Some([("example.com/fault".to_owned(), "the fault".to_owned())].into());
+    assert_eq!(
+        cluster.tell(Object::Pod(Arc::new(poison))),
+        ["Pod kai-resource-reservation/r"]
+    );
+    cluster.requested("first");
+    cluster.settled("first");
+    assert_eq!(cluster.aside(), 1);
+}

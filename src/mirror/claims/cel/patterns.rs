@@ -78,7 +78,9 @@ fn of_loop<'e>(
 
 /// The steps of a pattern; of a loop's variable, those of an element on average.
 fn of_pattern(pattern: &IdedExpr, variables: &[Variable]) -> Result<usize, &'static str> {
-    let unknown = Err("the pattern of `matches` must be a text, or the variable of a loop over a list of texts");
+    let unknown = Err(
+        "the pattern of `matches` must be a string literal, or the variable of a loop over a list of string literals",
+    );
     let patterns = match &pattern.expr {
         Expr::Literal(LiteralValue::String(pattern)) => return compiled(pattern.inner()),
         Expr::Ident(name) => match variables.iter().rfind(|(variable, _)| variable == name) {

@@ -177,7 +177,7 @@ fn regular_expressions_are_known_and_small() {
         "['a'].map(x, x + x).exists(x, device.driver.matches(x))",
     ] {
         assert!(
-            refused(text).is_some_and(|error| error.contains("must be a text")),
+            refused(text).is_some_and(|error| error.contains("must be a string literal")),
             "{text}"
         );
     }

@@ -196,11 +196,11 @@ fn a_pod_whose_bind_failed_is_no_user_despite_its_labels() {
 #[test]
 fn the_first_user_of_a_gpu_has_opened_it() {
     let mut world = World::new();
-    let opened = |world: &World| world.groups.opened_by(&reference("a"), &[id("g")]);
+    let opened = |world: &World| world.groups.is_only_user(&reference("a"), &[id("g")]);
     assert!(!opened(&world), "nobody uses it");
     world.see(&a());
     assert!(opened(&world));
-    assert!(!world.groups.opened_by(&reference("b"), &[id("g")]), "another has");
+    assert!(!world.groups.is_only_user(&reference("b"), &[id("g")]), "another has");
     world.see(&user("b", &json!(BTreeMap::from(LABELS)), "Running"));
     assert!(!opened(&world), "there are two");
 }
