@@ -62,6 +62,8 @@ pub enum WakeReason {
     MinRuntime,
     /// Another entry of a queue's quota schedule comes into force, or none does.
     QuotaSchedule,
+    /// The model has changed, or searches are left.
+    Changed,
 }
 
 /// The scheduler for one node pool.
@@ -219,7 +221,7 @@ impl Engine {
         cycle.kept.placing = None;
         conclude(&mut cycle, &mut decisions);
         (cycle.observer)(Stage::Finished);
-        self.report_strays(&mut decisions);
+        self.report_unknown_sub_groups(&mut decisions);
         // Evictions and spared pods change what is free: pod groups that wait are tried once more.
         let decided = !(decisions.evict.is_empty() && decisions.bind.is_empty());
         if self.kept.turns.conclude(decided) || !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty()) {
@@ -258,7 +260,7 @@ impl Engine {
     #[must_use]
     pub fn next_wakeup(&self, now: Time) -> Option<(Time, WakeReason)> {
         if !self.seen.is_current(self.model.epochs().of(Change::Any)) {
-            return Some((now, WakeReason::BindRetry));
+            return Some((now, WakeReason::Changed));
         }
         let (stuck, retry) = self.model.timers();
         let timers = [
@@ -339,8 +341,8 @@ impl Engine {
         let mut verdicts = Verdicts::new(model, cycle.context);
         for &pod_group in model.pending() {
             cycle.kept.placing = Some(pod_group);
-            let standing = Self::standing_reason(model, pod_group);
-            let findings = standing
+            let not_tried = Self::reason_not_tried(model, pod_group);
+            let findings = not_tried
                 .as_ref()
                 .or_else(|| findings.get(&pod_group))
                 .unwrap_or(&nothing);
@@ -398,7 +400,7 @@ impl Engine {
     }
 
     /// Reports on pods that name a sub-group which is not there, where the report is new.
-    fn report_strays(&mut self, decisions: &mut Decisions) {
+    fn report_unknown_sub_groups(&mut self, decisions: &mut Decisions) {
         let mut now = BTreeMap::new();
         for &id in self.model.unknown_sub_groups() {
             let pod = &self.model.pods()[id].input;
@@ -438,7 +440,7 @@ impl Engine {
     }
 
     /// Why a pod group is not tried at all; `None` if it may be tried.
-    fn standing_reason(model: &Model, pod_group: PodGroupId) -> Option<Findings> {
+    fn reason_not_tried(model: &Model, pod_group: PodGroupId) -> Option<Findings> {
         let entry = &model.pod_groups()[pod_group];
         let input = entry.input.as_ref()?;
         let name = &input.queue;

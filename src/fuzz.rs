@@ -248,7 +248,6 @@ const UNUSUAL: &[&str] = &[
     "2026-02-30T25:61:61Z",
 ];
 
-#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! unikai: a Kubernetes scheduler for AI workloads in one process. `docs/ARCHITECTURE.md` is the map of the house.
+//! unikai: a Kubernetes scheduler for AI workloads in one process. `docs/ARCHITECTURE.md` describes the modules.
 
 pub mod api;
 pub mod cli;

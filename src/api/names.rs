@@ -56,6 +56,8 @@ pub mod label {
     pub const APP_VERSION: &str = "app.kubernetes.io/version";
     /// The name of a namespace, on each namespace.
     pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+    /// Limit on the length of a label's value.
+    pub const VALUE_LENGTH_MAX: usize = 63;
 }
 
 /// Labels of nodes, read only.
@@ -382,7 +384,7 @@ pub mod object {
     pub const CONFIG: &str = "kai-config";
     /// The SchedulingShard that is created where there is none.
     pub const DEFAULT_SHARD: &str = "default";
-    /// The namespace of reservation pods, and the value of their label `app`.
+    /// The namespace of reservation pods.
     pub const RESERVATION_NAMESPACE: &str = "kai-resource-reservation";
     /// The service account of reservation pods.
     pub const RESERVATION_SERVICE_ACCOUNT: &str = "kai-resource-reservation";
@@ -392,8 +394,10 @@ pub mod object {
     pub const RESERVATION_POD_PREFIX: &str = "gpu-reservation-";
     /// The container of a reservation pod.
     pub const RESERVATION_CONTAINER: &str = "resource-reservation";
-    /// The namespace of scaling pods, and their service account.
+    /// The namespace of scaling pods.
     pub const SCALE_ADJUST_NAMESPACE: &str = "kai-scale-adjust";
+    /// The service account of scaling pods.
+    pub const SCALE_ADJUST_SERVICE_ACCOUNT: &str = "kai-scale-adjust";
     /// Where Kubernetes keeps events about objects without a namespace.
     pub const CLUSTER_EVENTS_NAMESPACE: &str = "default";
     /// The name of the node pool of objects without the label.

@@ -62,7 +62,7 @@ pub struct Args {
     scale_adjust_namespace: String,
 
     /// The operator's --scale-adjust-service-account
-    #[arg(long, value_name = "NAME", default_value = object::SCALE_ADJUST_NAMESPACE)]
+    #[arg(long, value_name = "NAME", default_value = object::SCALE_ADJUST_SERVICE_ACCOUNT)]
     scale_adjust_service_account: String,
 }
 
@@ -79,7 +79,7 @@ impl Args {
             reservation_namespace: object::RESERVATION_NAMESPACE.to_owned(),
             reservation_service_account: object::RESERVATION_SERVICE_ACCOUNT.to_owned(),
             scale_adjust_namespace: object::SCALE_ADJUST_NAMESPACE.to_owned(),
-            scale_adjust_service_account: object::SCALE_ADJUST_NAMESPACE.to_owned(),
+            scale_adjust_service_account: object::SCALE_ADJUST_SERVICE_ACCOUNT.to_owned(),
         }
     }
 
@@ -107,7 +107,7 @@ impl Args {
             (
                 "scale-adjust-service-account",
                 &self.scale_adjust_service_account,
-                object::SCALE_ADJUST_NAMESPACE,
+                object::SCALE_ADJUST_SERVICE_ACCOUNT,
             ),
         ];
         let changed = named.iter().filter(|(_, value, usual)| *value != usual);
@@ -154,7 +154,7 @@ podAntiAffinity:
         matchLabels:
           app.kubernetes.io/name: unikai";
 
-/// The resource requests of the operator's container.
+/// The resource requests and limits of the operator's container.
 const RESOURCES: &str = "\
 requests:
   cpu: 250m
@@ -300,16 +300,17 @@ fn indented(spaces: usize, block: &str) -> String {
         .collect()
 }
 
+/// A rule of a role about resources of one API group.
+fn rule(group: &str, plurals: &[&str], verbs: &str) -> String {
+    let group = if group.is_empty() { "\"\"" } else { group };
+    let resources = plurals.join(", ");
+    format!("- apiGroups: [{group}]\n  resources: [{resources}]\n  verbs: [{verbs}]\n")
+}
+
 /// The rules of the role that reads the owners of pods.
 fn owners() -> String {
-    let rule = |(group, plurals): &(&str, &[&str])| {
-        let group = if group.is_empty() { "\"\"" } else { group };
-        format!(
-            "- apiGroups: [{group}]\n  resources: [{}]\n  verbs: [get]\n",
-            plurals.join(", ")
-        )
-    };
-    OWNERS.iter().map(rule).collect()
+    let rules = OWNERS.iter().map(|(group, plurals)| rule(group, plurals, "get"));
+    rules.collect()
 }
 
 /// The rights to list and watch the watched kinds, one rule for each API group.
@@ -326,14 +327,10 @@ fn watched() -> String {
         }
     }
     groups.sort_unstable();
-    let rule = |(group, plurals): &(&str, Vec<&str>)| {
-        format!(
-            "- apiGroups: [{}]\n  resources: [{}]\n  verbs: [list, watch]\n",
-            if group.is_empty() { "\"\"" } else { group },
-            plurals.join(", ")
-        )
-    };
-    groups.iter().map(rule).collect()
+    let rules = groups
+        .iter()
+        .map(|(group, plurals)| rule(group, plurals, "list, watch"));
+    rules.collect()
 }
 
 /// A text as YAML, in quotes if it needs them.

@@ -67,7 +67,7 @@ pub async fn run(
     bus: Bus,
 ) -> Result<(), Error> {
     let mut leading = context.leading.clone();
-    // With KAI's full trail, Bindings wait until the PodGroups exist.
+    // If `always_bind_requests` is set, Bindings wait until the PodGroups exist.
     let mut slots = if context.settings.sharing.always_bind_requests {
         WriteSlots::with_max_wait(&context.background, Duration::ZERO)
     } else {
@@ -222,7 +222,7 @@ impl Grouper {
         }
     }
 
-    /// Whether all kinds that grouping reads have been listed; nothing is grouped before.
+    /// A kind has been listed. Once all that grouping reads are, the known pods are grouped; none is before.
     fn synced(&mut self, kind: Kind) {
         let before = self.missing.len();
         self.missing.retain(|missing| *missing != kind);

@@ -400,7 +400,7 @@ impl PodGroups {
         self.cleared.remove(&key);
         self.known.set_aside.remove(&key);
         let texts = report.pod_texts(self.context.settings.messages);
-        let pods = self.waiting.replace(&key, notify::word(&report), &texts);
+        let pods = self.waiting.replace(&key, notify::reason_of(&report), &texts);
         let (of_group, of_pods) = if report.not_ready {
             (WAITING_AFTER, UNREPORTED_AFTER)
         } else {

@@ -8,6 +8,7 @@ use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use sha2::{Digest, Sha256};
 
 use super::Settings;
 use crate::engine::input::PodRef;
@@ -79,6 +80,14 @@ pub fn default_seccomp() -> PodSecurityContext {
         ..PodSecurityContext::default()
     }
 }
+
+/// The first 8 bytes of a text's SHA-256 in hexadecimal, for what must be the same in every process and release.
+#[must_use]
+pub fn short_digest(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Image pull secrets by name.
 #[must_use]
 pub fn pull_secrets(names: &[String]) -> Option<Vec<LocalObjectReference>> {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::api::names::label;
+use crate::api::names::{label, object};
 use crate::mirror::policy::Finding;
 use page::{ABOVE, BELOW, CONFIG_IS, SHARD_IS};
 
@@ -87,7 +87,7 @@ const CONFIG: &[Field] = &[
     components(
         "spec.global.schedulerName",
         "--scheduler-name",
-        "kai-scheduler",
+        object::SCHEDULER_NAME,
         "Pods with this `spec.schedulerName` are scheduled",
     ),
     components(
@@ -234,19 +234,19 @@ const CONFIG: &[Field] = &[
     components(
         "spec.binder.resourceReservation.namespace",
         "--reservation-namespace",
-        "kai-resource-reservation",
-        "The namespace of reservation pods. It needs the rights of `manifests/gpu-sharing/`, see above",
+        object::RESERVATION_NAMESPACE,
+        "The namespace of reservation pods. Its rights: `unikai manifests --gpu-sharing` with the same flag, see above",
     ),
     components(
         "spec.binder.resourceReservation.serviceAccountName",
         "--reservation-service-account",
-        "kai-resource-reservation",
+        object::RESERVATION_SERVICE_ACCOUNT,
         "The service account of reservation pods",
     ),
     components(
         "spec.binder.resourceReservation.appLabel",
         "--reservation-app-label",
-        "kai-resource-reservation",
+        object::RESERVATION_APP,
         "The label `app` of reservation pods",
     ),
     components(
@@ -403,13 +403,13 @@ const CONFIG: &[Field] = &[
     components(
         "spec.nodeScaleAdjuster.args.nodeScaleNamespace",
         "--scale-adjust-namespace",
-        "kai-scale-adjust",
+        object::SCALE_ADJUST_NAMESPACE,
         "The namespace of scaling pods",
     ),
     components(
         "spec.nodeScaleAdjuster.args.nodeScaleServiceAccount",
         "--scale-adjust-service-account",
-        "kai-scale-adjust",
+        object::SCALE_ADJUST_SERVICE_ACCOUNT,
         "The service account of scaling pods",
     ),
     components(

@@ -18,7 +18,7 @@ pub use verdict::{Cause, Verdict, Wording};
 pub struct Decisions {
     /// Pods to bind now.
     pub bind: Vec<Bind>,
-    /// Pods to delete.
+    /// Pods to evict.
     pub evict: Vec<Eviction>,
     /// Pipelined pods: planned for nodes where releasing pods must terminate first. Assumed for this cycle only.
     pub pipeline: Vec<Pipeline>,

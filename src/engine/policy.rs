@@ -209,10 +209,10 @@ pub const DEVICE_LOCALITY_MOST: usize = 3;
 /// searches without a solution repeat in each.
 pub const COMPLETE_SEARCH_STEPS: usize = 8_192;
 
-/// Default of [`Policy::search_steps`]: about a fifth of a second.
-const SEARCH_STEPS: u64 = 2_000_000;
-/// Default of [`Policy::longest_search`]: KAI cuts its first generator off after 30 s, in which it tries fewer sets.
-const LONGEST_SEARCH: u64 = 5 * SEARCH_STEPS;
+/// Default of [`Policy::max_steps_without_result`]: about a fifth of a second.
+const MAX_STEPS_WITHOUT_RESULT: u64 = 2_000_000;
+/// Default of [`Policy::max_steps_per_search`]: KAI cuts its first generator off after 30 s, in which it tries fewer sets.
+const MAX_STEPS_PER_SEARCH: u64 = 5 * MAX_STEPS_WITHOUT_RESULT;
 
 /// The engine's settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -232,9 +232,9 @@ pub struct Policy {
     pub max_consolidation_victims: Option<usize>,
     /// Step limit of successive searches for victims that find nothing, in an action of a cycle; pod groups without a search then are first in the next cycle.
     /// A node that is tested for a pod counts one, a pod that is evicted or placed in a simulation 32.
-    pub search_steps: u64,
+    pub max_steps_without_result: u64,
     /// Step limit of a single search, which finds nothing then.
-    pub longest_search: u64,
+    pub max_steps_per_search: u64,
     /// How disruption budgets are treated.
     pub disruption_budgets: DisruptionBudgets,
     /// How long a pod group may stay below its minimum before it is evicted; `None` = for ever.
@@ -284,8 +284,8 @@ impl Default for Policy {
             full_hierarchy: true,
             consolidating_reclaim: true,
             max_consolidation_victims: Some(16),
-            search_steps: SEARCH_STEPS,
-            longest_search: LONGEST_SEARCH,
+            max_steps_without_result: MAX_STEPS_WITHOUT_RESULT,
+            max_steps_per_search: MAX_STEPS_PER_SEARCH,
             disruption_budgets: DisruptionBudgets::Prefer,
             staleness_grace: Some(60_000),
             stuck_after: 120_000,

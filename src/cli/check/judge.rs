@@ -13,6 +13,7 @@ use crate::api::names::{node_label, object, resource};
 use crate::api::queue_access::hold_of;
 use crate::api::{Queue, crds};
 use crate::components::admission::queues::{circle, traps};
+use crate::components::fractions;
 use crate::operator::lease;
 
 /// The result of a check.
@@ -315,7 +316,7 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
             );
         }
     }
-    let renew = format!("delete {}; the operator creates it again", "the configuration");
+    let renew = "delete the configuration; the operator creates it again";
     for webhook in &seen.webhooks {
         let name = format!("webhook {} of {}", webhook.name, webhook.configuration);
         let bundle = webhook
@@ -327,7 +328,7 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
         if !bundle.contains("-----BEGIN CERTIFICATE-----") {
             lines.fail(
                 format!("{name} has no caBundle, so the API server does not trust the operator"),
-                &renew,
+                renew,
             );
         } else if let Some(certificates) = &seen.certificates
             && !certificates.authorities.trim().is_empty()
@@ -338,7 +339,7 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
                     "{name} trusts another authority than the one of Secret {}",
                     object::WEBHOOK_SECRET
                 ),
-                &renew,
+                renew,
             );
         }
         if let Some(service) = &webhook.client.service
@@ -346,7 +347,7 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
         {
             lines.fail(
                 format!("{name} leads to Service {}/{}", service.namespace, service.name),
-                &renew,
+                renew,
             );
         }
     }
@@ -476,13 +477,11 @@ fn nodes(seen: &Installation) -> Section {
         );
     }
     if shares(seen) {
-        if !seen.reservations {
+        if !seen.reservation_namespace_exists {
+            let namespace = seen.found.reservation_namespace();
             lines.fail(
-                format!(
-                    "GPUs are shared, and there is no namespace {}",
-                    seen.found.reservation_namespace()
-                ),
-                "kubectl apply -f manifests/gpu-sharing/",
+                format!("GPUs are shared, and there is no namespace {namespace}"),
+                fractions::installation(&namespace),
             );
         }
         let own = seen.found.own.as_ref();

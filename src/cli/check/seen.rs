@@ -31,7 +31,7 @@ use crate::components::admission::certificates::{Pair, Pairs};
 /// Concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// What was read. `None` instead of a list: the caller may not read it.
+/// What was read. `lacking` and `certificates` may be unreadable for the caller; another `None` is an absent object.
 pub struct Installation {
     /// Deployments of KAI and unikai, Config and shards.
     pub found: Found,
@@ -56,7 +56,7 @@ pub struct Installation {
     /// The names of runtime classes.
     pub runtime_classes: Vec<String>,
     /// Whether the namespace of reservation pods exists.
-    pub reservations: bool,
+    pub reservation_namespace_exists: bool,
     /// All queues.
     pub queues: Vec<Queue>,
 }
@@ -94,7 +94,7 @@ impl Installation {
         }
         let services = Api::<Service>::namespaced(client.clone(), namespace);
         let namespaces = Api::<Namespace>::all(client.clone());
-        let reservations = found.reservation_namespace();
+        let reservation_namespace = found.reservation_namespace();
         let whose = webhooks::whose(client).await?;
         let classes: Vec<RuntimeClass> = all(client).await?;
         Ok(Self {
@@ -112,7 +112,7 @@ impl Installation {
             certificates: certificates(client, namespace).await,
             nodes: all(client).await?,
             runtime_classes: classes.iter().map(ResourceExt::name_any).collect(),
-            reservations: if_there("reading a namespace", namespaces.get(&reservations))
+            reservation_namespace_exists: if_there("reading a namespace", namespaces.get(&reservation_namespace))
                 .await?
                 .is_some(),
             // Without their definition there are none.

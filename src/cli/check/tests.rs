@@ -10,7 +10,7 @@ use super::seen::{Certificates, Webhook};
 use super::*;
 use crate::api::crds;
 use crate::api::names::object::{MUTATING_WEBHOOK, POD_GROUP_WEBHOOK, QUEUE_WEBHOOK, VALIDATING_WEBHOOK};
-use crate::cli::migrate::found::{Found, Part, Workload};
+use crate::cli::migrate::found::{Found, FoundDeployment, Part};
 
 const NOW: &str = "2026-01-31T12:00:00Z";
 const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
@@ -55,7 +55,7 @@ fn sound() -> Installation {
         found: Found {
             namespace: "kai-scheduler".to_owned(),
             kai: Vec::new(),
-            own: Some(Workload::of(of(deployment("unikai")))),
+            own: Some(FoundDeployment::of(of(deployment("unikai")))),
             config: Some(of(json!({"metadata": {"name": "kai-config"}, "spec": {}}))),
             shards: vec![of(shard)],
         },
@@ -79,7 +79,7 @@ fn sound() -> Installation {
         }),
         nodes: vec![of(node)],
         runtime_classes: vec!["nvidia".to_owned()],
-        reservations: true,
+        reservation_namespace_exists: true,
         queues: queues.drain(..).map(of).collect(),
     }
 }
@@ -115,7 +115,7 @@ fn gpu_node(change: impl FnOnce(&mut Value), installation: &mut Installation) {
 fn own(change: impl FnOnce(&mut Value), installation: &mut Installation) {
     let mut own = deployment("unikai");
     change(&mut own);
-    installation.found.own = Some(Workload::of(of(own)));
+    installation.found.own = Some(FoundDeployment::of(of(own)));
 }
 
 fn lease(spec: Value, installation: &mut Installation) {
@@ -273,15 +273,16 @@ const FAULTS: &[Fault] = &[
         "GPUs are shared, and there is no RuntimeClass nvidia",
     ),
     (
-        |i| i.reservations = false,
+        |i| i.reservation_namespace_exists = false,
         Mark::Failed,
         "GPUs are shared, and there is no namespace kai-resource-reservation",
     ),
     (
         |i| {
-            i.found
-                .kai
-                .push((Part::Scheduler, Workload::of(of(deployment("kai-scheduler-default")))));
+            i.found.kai.push((
+                Part::Scheduler,
+                FoundDeployment::of(of(deployment("kai-scheduler-default"))),
+            ));
         },
         Mark::Failed,
         "Deployments of KAI run: kai-scheduler-default",
@@ -349,6 +350,29 @@ fn each_injected_fault_is_found_with_its_remedy() {
 }
 
 #[test]
+fn a_missing_namespace_of_another_name_needs_manifests_of_its_own() {
+    let mut installation = sound();
+    installation.reservation_namespace_exists = false;
+    let remedy = |installation: &Installation| {
+        let mut found = wrong(installation).into_iter();
+        found
+            .find(|line| line.says.starts_with("GPUs are shared, and there is no namespace"))
+            .and_then(|line| line.remedy)
+    };
+    assert_eq!(
+        remedy(&installation).as_deref(),
+        Some("kubectl apply -f manifests/gpu-sharing/")
+    );
+    let config =
+        json!({"metadata": {"name": "kai-config"}, "spec": {"binder": {"resourceReservation": {"namespace": "held"}}}});
+    installation.found.config = Some(of(config));
+    assert_eq!(
+        remedy(&installation).as_deref(),
+        Some("unikai manifests --gpu-sharing --reservation-namespace held | kubectl apply -f -")
+    );
+}
+
+#[test]
 fn json_output_has_the_same_findings() {
     let mut installation = sound();
     installation.found.own = None;
@@ -365,7 +389,7 @@ fn the_namespace_of_reservation_pods_is_that_of_the_config_else_of_the_flag() {
     assert_eq!(found.reservation_namespace(), "kai-resource-reservation");
     let mut own = deployment("unikai");
     own["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["run", "--reservation-namespace", "by-flag"]);
-    found.own = Some(Workload::of(of(own)));
+    found.own = Some(FoundDeployment::of(of(own)));
     assert_eq!(found.reservation_namespace(), "by-flag");
     let binder = |namespace: &str| json!({"metadata": {"name": "kai-config"}, "spec": {"binder": {"resourceReservation": {"namespace": namespace}}}});
     found.config = Some(of(binder("by-config")));

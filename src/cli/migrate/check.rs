@@ -6,7 +6,7 @@ use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
 
-use super::found::{Found, Workload};
+use super::found::{Found, FoundDeployment};
 use super::{if_there, webhooks};
 use crate::api::{BindRequest, PodGroup, Queue, crds};
 use crate::cli::output::say;
@@ -21,7 +21,7 @@ use crate::operator::lease;
 pub async fn print(client: &Client, found: &Found) -> anyhow::Result<()> {
     say!("Deployments in {}:", found.namespace);
     let all = found.kai.iter().map(|(_, workload)| workload).chain(&found.own);
-    for Workload {
+    for FoundDeployment {
         name,
         replicas,
         before,

@@ -12,7 +12,7 @@ use crate::operator::lease;
 
 /// KAI's operator, which creates the other Deployments and reverts changes of them.
 pub const OPERATOR: &str = "kai-operator";
-/// The label that KAI's operator sets on its objects.
+/// The value of the label `app.kubernetes.io/managed-by` on objects of KAI's operator.
 const MADE_BY_OPERATOR: &str = "kai-operator";
 /// KAI's webhook server.
 const ADMISSION: &str = "admission";
@@ -30,9 +30,9 @@ pub enum Part {
     Admission,
 }
 
-/// A Deployment.
+/// A Deployment of KAI or unikai.
 #[derive(Clone, Debug)]
-pub struct Workload {
+pub struct FoundDeployment {
     /// Its name.
     pub name: String,
     /// Its replicas.
@@ -45,7 +45,7 @@ pub struct Workload {
     pub deployment: Deployment,
 }
 
-impl Workload {
+impl FoundDeployment {
     /// Reads a Deployment.
     pub fn of(deployment: Deployment) -> Self {
         let spec = deployment.spec.as_ref();
@@ -87,14 +87,14 @@ impl Workload {
     }
 }
 
-/// What was found.
+/// The Deployments of KAI and unikai, and their configuration.
 pub struct Found {
-    /// The namespace.
+    /// The namespace of KAI and unikai.
     pub namespace: String,
     /// KAI's Deployments, in the order of scaling down.
-    pub kai: Vec<(Part, Workload)>,
+    pub kai: Vec<(Part, FoundDeployment)>,
     /// unikai's Deployment.
-    pub own: Option<Workload>,
+    pub own: Option<FoundDeployment>,
     /// The configuration.
     pub config: Option<Config>,
     /// The shards.
@@ -120,7 +120,7 @@ impl Found {
             let name = deployment.name_any();
             let made = deployment.labels().get(label::MANAGED_BY).map(String::as_str) == Some(MADE_BY_OPERATOR);
             if name == object::OPERATOR {
-                own = Some(Workload::of(deployment));
+                own = Some(FoundDeployment::of(deployment));
             } else if name == OPERATOR || made {
                 let part = match name.as_str() {
                     OPERATOR => Part::Operator,
@@ -128,7 +128,7 @@ impl Found {
                     _ if name.starts_with(&scheduler) => Part::Scheduler,
                     _ => Part::Other,
                 };
-                kai.push((part, Workload::of(deployment)));
+                kai.push((part, FoundDeployment::of(deployment)));
             }
         }
         kai.sort_by(|(part, workload), (other, another)| (part, &workload.name).cmp(&(other, &another.name)));

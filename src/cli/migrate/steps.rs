@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::found::{Found, Part, Workload};
+use super::found::{Found, FoundDeployment, Part};
 use super::webhooks::Memory;
 use super::{if_there, policies, webhooks, within};
 use crate::api::names::{annotation, object};
@@ -161,7 +161,7 @@ impl Steps {
     }
 
     /// Scales a Deployment to zero, and records its replicas in the same write.
-    async fn end(&self, workload: &Workload) -> anyhow::Result<()> {
+    async fn end(&self, workload: &FoundDeployment) -> anyhow::Result<()> {
         if workload.replicas == 0 {
             return Ok(());
         }
@@ -174,7 +174,7 @@ impl Steps {
     }
 
     /// Restores the recorded replicas of a Deployment.
-    async fn begin(&self, workload: &Workload) -> anyhow::Result<()> {
+    async fn begin(&self, workload: &FoundDeployment) -> anyhow::Result<()> {
         if workload.replicas > 0 && workload.before.is_none() {
             return Ok(());
         }
@@ -186,7 +186,7 @@ impl Steps {
         self.scale(workload, replicas, json!(null)).await
     }
 
-    async fn scale(&self, workload: &Workload, replicas: i32, before: serde_json::Value) -> anyhow::Result<()> {
+    async fn scale(&self, workload: &FoundDeployment, replicas: i32, before: serde_json::Value) -> anyhow::Result<()> {
         if self.dry_run {
             return Ok(());
         }
@@ -205,7 +205,7 @@ impl Steps {
     }
 
     /// Waits until a Deployment has no pods, including terminating ones.
-    async fn gone(&self, workload: &Workload) -> anyhow::Result<()> {
+    async fn gone(&self, workload: &FoundDeployment) -> anyhow::Result<()> {
         if self.dry_run {
             return Ok(());
         }

@@ -128,7 +128,7 @@ impl PodGroupWriter {
         let desired_group = self.desired_groups.entry(key.clone()).or_default();
         desired_group.plain = grouped_pods.only_owner(key, &merged);
         desired_group.desired = Compact::json(&mut merged).map(|json| Compact::of(&json));
-        // With KAI's full trail, Bindings wait until the PodGroup exists.
+        // If `always_bind_requests` is set, Bindings wait until the PodGroup exists.
         let awaited = self.context.settings.sharing.always_bind_requests;
         let after = if existing.is_some() || awaited {
             WRITE_AFTER

@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::api::names::object::{NUMA_EXPORTER, NUMA_EXPORTER_NAMESPACE, OPERATOR};
 use crate::api::names::{annotation, env, label, node_label};
@@ -125,11 +124,7 @@ pub fn daemon_set(settings: &components::Settings, owner: Option<&OwnerReference
         status: None,
     };
     let text = serde_json::to_string(&set.spec).unwrap_or_default();
-    let digest = Sha256::digest(text)
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = pods::short_digest(&text);
     set.metadata.annotations = Some(BTreeMap::from([(annotation::DIGEST.to_owned(), digest)]));
     set
 }

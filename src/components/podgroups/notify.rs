@@ -175,7 +175,7 @@ impl PodGroups {
     fn note_group(&self, key: &GroupKey) {
         let Some(reported) = self.reports.get(key) else { return };
         let said = Said {
-            reason: word(&reported.report),
+            reason: reason_of(&reported.report),
             message: reported.report.text(self.context.settings.messages),
         };
         let subject = Subject::PodGroup(key.clone());
@@ -301,7 +301,7 @@ impl PodGroups {
 }
 
 /// The reason for a report, in events and in the condition of pods.
-pub(super) fn word(report: &GroupReport) -> &'static str {
+pub(super) fn reason_of(report: &GroupReport) -> &'static str {
     if report.not_ready {
         reason::NOT_READY
     } else if report.verdict.cause == Cause::Held {

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use sha2::{Digest, Sha256};
 
 use super::Settings;
 use crate::api::gpu_request::{self, GpuShare, Part, WHOLE};
@@ -18,8 +17,6 @@ use crate::components::watches::Key;
 
 /// Annotation of a scaling pod: the pod that it stands for, as `namespace/name`, as labels hold no long names.
 const FOR_POD: &str = "unikai.dev/for-pod";
-/// The longest label value.
-const LABEL_LENGTH_MAX: usize = 63;
 
 /// A pod with GPU portions and without a node.
 #[derive(Clone, Debug)]
@@ -266,14 +263,13 @@ fn read_scaling(pod: &Pod) -> Option<Scaling> {
 pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings, account: &Account) -> Option<Pod> {
     let spec = wanted.0.spec.as_ref()?;
     let key = format!("{}/{}", wanted.namespace(), wanted.name());
-    let digest = Sha256::digest(&key);
-    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hex = pods::short_digest(&key);
     let mut labels = BTreeMap::from([(label::APP.to_owned(), label::SCALING_POD_APP.to_owned())]);
     for (key, value) in [
         (label::SHARED_GPU_POD_NAME, wanted.name()),
         (label::SHARED_GPU_POD_NAMESPACE, wanted.namespace()),
     ] {
-        if value.len() <= LABEL_LENGTH_MAX {
+        if value.len() <= label::VALUE_LENGTH_MAX {
             labels.insert(key.to_owned(), value.to_owned());
         }
     }

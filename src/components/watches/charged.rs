@@ -53,7 +53,7 @@ pub struct Charged {
     notes: Vec<Note>,
 }
 
-/// What a reservation pod records of a user.
+/// What a reservation pod records: its node, its group and its users.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Reservation {
     node: String,
@@ -228,7 +228,7 @@ impl Charged {
         let Some((_, user)) = found.first() else { return };
         let mut groups: BTreeSet<&str> = found.iter().map(|(group, _)| *group).collect();
         let labels = pod.metadata.labels.clone().unwrap_or_default();
-        // While some of its reservation pods are unknown, its own annotations count as well.
+        // While some of its reservation pods are unknown, its own labels count as well.
         if groups.len() < user.share.devices() {
             let own = labels.iter().filter(|(key, _)| is_group_label(key));
             groups.extend(own.map(|(_, group)| &**group));

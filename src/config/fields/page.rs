@@ -4,7 +4,7 @@
 pub const ABOVE: &str = "\
 # Configuration
 
-<!-- Generated from src/config/fields.rs by `cargo gen-docs`. -->
+<!-- Generated from src/config/fields.rs and src/config/fields/page.rs by `cargo gen-docs`. -->
 
 Three places configure unikai, and a later one takes precedence over an earlier one:
 
@@ -40,7 +40,8 @@ pub const CONFIG_IS: &str = "\
 Only the object named `kai-config` has an effect.
 
 If reservation or scaling pods have another namespace or service account than by default, install rights and policies for these:
-`unikai manifests --gpu-sharing --reservation-namespace NAME` (and the flags beside it), or the chart's values `global.resourceReservation` and `global.scaleAdjust`.
+`unikai manifests --gpu-sharing --reservation-namespace NAME`, with `--reservation-service-account`, `--scale-adjust-namespace` and
+`--scale-adjust-service-account` where these differ, too, or the chart's values `global.resourceReservation` and `global.scaleAdjust`.
 Change them only while no GPU is shared: reservation pods elsewhere are not recognised as such.";
 
 /// Above the table of SchedulingShard.

@@ -7,14 +7,14 @@ use crate::engine::decision::Work;
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::policy::{ActionKind, Policy};
 
-/// Pods simulated count as so many nodes tested, as far as time is concerned.
-const POD: u64 = 32;
+/// The steps of a simulated pod; a tested node is one step.
+const STEPS_PER_POD: u64 = 32;
 
-/// A round of searches, which ends when each pod group had its turn in each action. A pod group that gets the id of one that is gone waits for the next round in its place.
+/// A round of searches, which ends when each pod group had its turn in each action. A pod group with the reused id of a deleted one waits for the next round.
 #[derive(Debug, Default)]
 pub struct Turns {
     /// The pod groups whose search found nothing, by action.
-    in_vain: BTreeMap<ActionKind, BTreeSet<PodGroupId>>,
+    without_result: BTreeMap<ActionKind, BTreeSet<PodGroupId>>,
     /// The model has changed since the round began, so that another search may find something.
     changed: bool,
     /// An action of this cycle has ended before each pod group had its turn.
@@ -24,19 +24,21 @@ pub struct Turns {
 impl Turns {
     /// Whether a pod group waits until the others had their turns.
     #[must_use]
-    pub fn had_one(&self, action: ActionKind, pod_group: PodGroupId) -> bool {
-        self.in_vain.get(&action).is_some_and(|had| had.contains(&pod_group))
+    pub fn had_turn(&self, action: ActionKind, pod_group: PodGroupId) -> bool {
+        self.without_result
+            .get(&action)
+            .is_some_and(|had| had.contains(&pod_group))
     }
 
-    /// An action has ended, and searched in vain for these pod groups. `complete`: each pod group had its turn.
-    pub fn end(&mut self, action: ActionKind, in_vain: Vec<PodGroupId>, complete: bool) {
-        self.in_vain.entry(action).or_default().extend(in_vain);
+    /// An action has ended; its searches for these pod groups found nothing. `complete`: each pod group had its turn.
+    pub fn end(&mut self, action: ActionKind, without_result: Vec<PodGroupId>, complete: bool) {
+        self.without_result.entry(action).or_default().extend(without_result);
         self.unfinished |= !complete;
     }
 
     /// The model has changed.
     pub fn changed(&mut self) {
-        self.changed |= !self.in_vain.is_empty();
+        self.changed |= !self.without_result.is_empty();
     }
 
     /// The cycle has ended. Returns whether another is needed although no change may follow: to go on with the round, or as something has changed during it.
@@ -45,7 +47,7 @@ impl Turns {
             self.changed |= decided;
             return true;
         }
-        self.in_vain.clear();
+        self.without_result.clear();
         std::mem::take(&mut self.changed)
     }
 }
@@ -53,11 +55,11 @@ impl Turns {
 /// The steps of a search.
 #[must_use]
 pub fn steps(work: Work) -> u64 {
-    work.nodes_tested + POD * work.pods_simulated
+    work.nodes_tested + STEPS_PER_POD * work.pods_simulated
 }
 
 /// Whether a search that has done this work is cut off.
 #[must_use]
-pub fn too_long(work: Work, policy: &Policy) -> bool {
-    steps(work) > policy.longest_search
+pub fn exceeds_limit(work: Work, policy: &Policy) -> bool {
+    steps(work) > policy.max_steps_per_search
 }

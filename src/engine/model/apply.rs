@@ -38,7 +38,7 @@ impl Model {
             Event::GroupGone(key) => self.group_gone(&key),
             Event::Pod(input) => self.apply_pod(input, now),
             Event::PodGone(uid) => self.pod_gone(&uid),
-            Event::Unbound { pod, retry_at } => self.unbound(&pod, retry_at, now),
+            Event::Unbound { pod, retry_at } => self.unbound(&pod, retry_at),
             Event::SharingFailed { node, retry_at } => self.sharing_failed(&node, retry_at),
             Event::Unevicted { pod, retry_at } => self.unevicted(&pod, retry_at, now),
             Event::Topology(input) => {
@@ -51,35 +51,35 @@ impl Model {
             }
             Event::Volume(input) => {
                 let changed = self.storage.offer(input);
-                self.note(changed);
+                self.mark_changed(changed);
             }
             Event::VolumeGone(name) => {
                 let changed = self.storage.withdraw(&name);
-                self.note(changed);
+                self.mark_changed(changed);
             }
             Event::Capacity(input) => {
                 let changed = self.storage.set_capacity(input);
-                self.note(changed);
+                self.mark_changed(changed);
             }
             Event::CapacityGone(key) => {
                 let changed = self.storage.drop_capacity(&key);
-                self.note(changed);
+                self.mark_changed(changed);
             }
             Event::Attachment(input) => {
                 let changed = self.storage.attach(*input);
-                self.note(changed);
+                self.mark_changed(changed);
             }
             Event::AttachmentGone(key) => {
                 let changed = self.storage.detach(&key);
-                self.note(changed);
+                self.mark_changed(changed);
             }
             Event::Budget(input) => {
                 let changed = self.budgets.put(*input);
-                self.note(changed);
+                self.mark_changed(changed);
             }
             Event::BudgetGone { namespace, name } => {
                 let changed = self.budgets.remove(&namespace, &name);
-                self.note(changed);
+                self.mark_changed(changed);
             }
             Event::Pool(input) => {
                 self.devices.apply_pool(*input);
@@ -97,7 +97,7 @@ impl Model {
     }
 
     /// Makes the next cycle decide again.
-    pub(super) fn note(&mut self, changed: bool) {
+    pub(super) fn mark_changed(&mut self, changed: bool) {
         if changed {
             self.epochs.bump(Change::Any);
         }
@@ -160,12 +160,12 @@ impl Model {
                 self.pod_group_changed(pod_group);
             }
         }
-        self.note(true);
+        self.mark_changed(true);
     }
 
     fn topologies_changed(&mut self) {
         self.epochs.bump(Change::Topologies);
-        self.note(true);
+        self.mark_changed(true);
     }
 
     fn drop_empty_node(&mut self, id: NodeId) {
@@ -191,7 +191,7 @@ impl Model {
         }
         self.queues[id].input = Some(input);
         self.follow_schedule(id, now);
-        self.note(true);
+        self.mark_changed(true);
     }
 
     fn queue_gone(&mut self, name: &Name, now: Time) {
@@ -199,7 +199,7 @@ impl Model {
         self.queues[id].input = None;
         self.follow_schedule(id, now);
         self.epochs.bump(Change::QueueTree);
-        self.note(true);
+        self.mark_changed(true);
     }
 
     fn apply_group(&mut self, mut input: Box<GroupInput>, now: Time) {
@@ -286,7 +286,7 @@ impl Model {
             self.account(pod, 1);
         }
         self.pod_group_changed(id);
-        self.note(true);
+        self.mark_changed(true);
     }
 
     fn drop_empty_pod_group(&mut self, id: PodGroupId) {
@@ -340,7 +340,7 @@ impl Model {
         let retry_at = known.and_then(|id| self.pods[id].retry_at);
         let before = known.and_then(|id| self.pods[id].state.hold.clone());
         let left = known.and_then(|id| self.take_out(id));
-        self.note(true);
+        self.mark_changed(true);
         let counted = if self.neighbours_counted() {
             self.neighbours.counted(&input)
         } else {
@@ -447,7 +447,7 @@ impl Model {
                 self.left(pod_group);
             }
             self.budgets.refund(uid);
-            self.note(true);
+            self.mark_changed(true);
         }
     }
 
@@ -596,7 +596,7 @@ impl Model {
         for id in ids {
             self.queues[id].usage = self.used(&self.queues[id].name);
         }
-        self.note(true);
+        self.mark_changed(true);
     }
 
     fn used(&self, queue: &str) -> Shared {

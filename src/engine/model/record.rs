@@ -15,9 +15,9 @@ use super::pod::{Assumed, GroupList, Status};
 use super::resources::Shared;
 
 impl Model {
-    /// Makes the next cycle decide although no event came: time passed, or resources were freed.
+    /// Makes the next cycle decide although no event came: time passed, resources were freed, or searches are left for the next cycle.
     pub fn decide_again(&mut self) {
-        self.note(true);
+        self.mark_changed(true);
     }
 
     /// Records a decision that the API server does not show yet.

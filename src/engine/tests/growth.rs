@@ -94,9 +94,9 @@ fn a_search_in_vain_delays_the_others_by_one_cycle_at_most() {
     }
     events.push(Event::Pod(Box::new(pod(&second, 0, "8"))));
     events.extend([first, second].map(|group| Event::Group(Box::new(group))));
-    let evictions = |search_steps: u64| -> Vec<usize> {
+    let evictions = |max_steps_without_result: u64| -> Vec<usize> {
         let mut policy = Policy::default();
-        (policy.search_steps, policy.plugins.complete_search_steps) = (search_steps, 0);
+        (policy.max_steps_without_result, policy.plugins.complete_search_steps) = (max_steps_without_result, 0);
         policy.actions = vec![ActionKind::Allocate, ActionKind::Reclaim];
         let mut engine = Engine::new(policy);
         for event in &events {
@@ -115,9 +115,9 @@ fn a_search_in_vain_delays_the_others_by_one_cycle_at_most() {
 
 #[test]
 fn a_search_that_takes_too_long_is_cut_off() {
-    let evictions = |longest_search: u64| {
+    let evictions = |max_steps_per_search: u64| {
         let mut policy = Policy::default();
-        (policy.longest_search, policy.plugins.complete_search_steps) = (longest_search, 0);
+        (policy.max_steps_per_search, policy.plugins.complete_search_steps) = (max_steps_per_search, 0);
         let mut engine = Engine::new(policy);
         for event in full(12, [8 * 12 - 80, 80], 1, 10, "8") {
             engine.apply(event, NOW);

@@ -494,7 +494,7 @@ fn with_steps(mut engine: Engine, steps: usize) -> Engine {
 /// The default settings, with so many steps for searches in vain.
 fn with_search_steps(mut engine: Engine, steps: u64) -> Engine {
     let mut policy = engine.policy.clone();
-    policy.search_steps = steps;
+    policy.max_steps_without_result = steps;
     engine.set_policy(policy);
     engine
 }

@@ -30,7 +30,7 @@ pub struct SharingArgs {
     #[arg(long, env = "UNIKAI_RESERVATION_IMAGE", value_name = "IMAGE", default_value = fractions::IMAGE)]
     pub reservation_image: String,
 
-    /// Namespace of reservation pods, which hold shared GPUs; its rights are in manifests/gpu-sharing/
+    /// Namespace of reservation pods, which hold shared GPUs; its rights: `unikai manifests --gpu-sharing` with the same flag
     #[arg(long, env = "UNIKAI_RESERVATION_NAMESPACE", value_name = "NAMESPACE", default_value = object::RESERVATION_NAMESPACE)]
     pub reservation_namespace: String,
 
@@ -42,12 +42,12 @@ pub struct SharingArgs {
     #[arg(long, env = "UNIKAI_RESERVATION_APP_LABEL", value_name = "VALUE", default_value = object::RESERVATION_APP)]
     pub reservation_app_label: String,
 
-    /// Namespace of scaling pods; its rights are in manifests/gpu-sharing/
+    /// Namespace of scaling pods; its rights: `unikai manifests --gpu-sharing` with the same flag
     #[arg(long, env = "UNIKAI_SCALE_ADJUST_NAMESPACE", value_name = "NAMESPACE", default_value = object::SCALE_ADJUST_NAMESPACE)]
     pub scale_adjust_namespace: String,
 
     /// Service account of scaling pods
-    #[arg(long, env = "UNIKAI_SCALE_ADJUST_SERVICE_ACCOUNT", value_name = "NAME", default_value = object::SCALE_ADJUST_NAMESPACE)]
+    #[arg(long, env = "UNIKAI_SCALE_ADJUST_SERVICE_ACCOUNT", value_name = "NAME", default_value = object::SCALE_ADJUST_SERVICE_ACCOUNT)]
     pub scale_adjust_service_account: String,
 
     /// Runtime class of reservation pods; empty: none
@@ -103,7 +103,7 @@ impl SharingArgs {
         }
     }
 
-    /// Applies these flags to the components' settings.
+    /// The settings of reservation pods and of shared GPUs.
     pub fn settings(self) -> fractions::Settings {
         fractions::Settings {
             image: self.reservation_image,

@@ -244,7 +244,7 @@ async fn a_pod_that_asks_for_more_while_it_is_being_bound_is_decided_anew() {
     lab.write("grows", json!({"annotations": {"gpu-fraction": "0.9"}}))
         .await;
     lab.runs("grows").await;
-    lab.event_says("what the pod asks of GPUs has changed since it was given a place")
+    lab.event_says("the pod's GPU sharing request has changed since its bind was decided")
         .await;
     // Nine tenths of the only GPU are taken.
     lab.finds_no_place(sharing_pod("more", "0.5")).await;

@@ -1,4 +1,4 @@
-//! What each journey costs the API server, write by write: as few as possible, and with KAI's full trail where a flag asks for it.
+//! What each journey costs the API server, write by write: as few as possible, and more with `--always-bind-requests`.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -113,7 +113,7 @@ const PLAIN: [Row; 5] = [
     exactly("create events", 1),
 ];
 
-/// The same with KAI's full trail.
+/// The same with `--always-bind-requests`.
 const PLAIN_TRAIL: [Row; 8] = [
     exactly("create bindrequests", 1),
     exactly("create pods/binding", 1),

@@ -2,7 +2,8 @@
 //!
 //! Their input is written by tenants, so it must not determine the amount of work: patterns and separators are literals of the query, factors of
 //! a multiplication are numbers (strings would be repeated), there is no `reduce` (each step could double the value), and a query that multiplies the
-//! object, iterates over the whole of it in nested loops or compares two lists is refused for a large object.
+//! object, iterates over the whole of it in nested loops or compares two lists is refused for a large object. A query whose growth exceeds
+//! `GROWTH_MAX` is refused for every object.
 
 mod growth;
 
@@ -58,7 +59,7 @@ const RESULTS_MAX: usize = 1000;
 const QUADRATIC: &[&str] = &["contains", "inside"];
 /// Filters that make a list of the parts of a text.
 const SPLITS: &[&str] = &["explode", "split", "scan", "match", "capture"];
-/// Limit on how many times as large as the object what a query makes of it may be, for any object.
+/// Limit on how many times as large as its object the result of a query may be. A query that may exceed it is refused for every object.
 const GROWTH_MAX: usize = 1 << 16;
 /// Limit on the estimated bytes of what a query makes of an object.
 const SIZE_MAX: usize = 32 << 20;
@@ -416,7 +417,7 @@ fn check(term: &Term<&str>) -> Result<(), String> {
                 return Err(format!("`{name}` is not allowed"));
             }
             if LITERAL.contains(name) && !arguments.iter().all(is_literal) {
-                return Err(format!("the arguments of `{name}` must be texts"));
+                return Err(format!("the arguments of `{name}` must be string literals"));
             }
             arguments.iter().try_for_each(check)
         }

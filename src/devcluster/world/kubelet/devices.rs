@@ -12,7 +12,7 @@ pub(super) const RESERVED: &str = "run.ai/reserve_for_gpu_index";
 /// The GPUs of pods by uid, which the kubelet of a node keeps on its disk.
 pub(super) type Checkpoint = BTreeMap<String, Vec<String>>;
 
-/// The free GPUs of a node, and how many there are.
+/// The GPUs of a node: all, the free ones, and those that an earlier kubelet allocated.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     all: Vec<String>,

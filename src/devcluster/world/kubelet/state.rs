@@ -505,7 +505,7 @@ impl PodRun {
         self.held = Some(held);
     }
 
-    /// The GPU that a running reservation pod has not yet written down.
+    /// The pod's service account.
     fn account(&self) -> String {
         let account = self
             .pod
@@ -515,6 +515,7 @@ impl PodRun {
         account.unwrap_or_else(|| "default".to_owned())
     }
 
+    /// The GPU that a running reservation pod has not yet written down.
     fn reserved(&self, shown: &Shown) -> Option<&str> {
         let told = devices::reserved(&self.pod).is_some();
         (matches!(shown, Shown::Running { .. }) && !told && devices::is_reservation(&self.pod))

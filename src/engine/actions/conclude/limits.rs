@@ -9,7 +9,7 @@ use crate::engine::model::Model;
 use crate::engine::model::ids::{PodId, QueueId};
 use crate::engine::model::resources::{Shared, add};
 
-/// Pods below a queue that are evicted, and may stay.
+/// Pods of a queue and those below it whose eviction is decided but may be refused.
 #[derive(Default)]
 struct Evicting {
     pods: Vec<PodId>,
@@ -18,7 +18,7 @@ struct Evicting {
 }
 
 /// A queue that exceeds its limit if evictions are refused.
-struct Full {
+struct OverLimit {
     resources: [bool; 3],
     evicting: Arc<[Name]>,
 }
@@ -29,8 +29,8 @@ pub fn await_evictions(model: &mut Model, binds: &mut [Bind]) {
     if evicting.is_empty() || binds.is_empty() {
         return;
     }
-    let full = full_queues(model, &evicting);
-    if full.is_empty() {
+    let over_limit = queues_over_limit(model, &evicting);
+    if over_limit.is_empty() {
         return;
     }
     for bind in binds {
@@ -38,14 +38,16 @@ pub fn await_evictions(model: &mut Model, binds: &mut [Bind]) {
             continue;
         };
         let asked = model.accepted(pod);
-        let full_for = |queue: QueueId| {
-            let full = full.get(&queue)?;
-            (0..3).any(|at| full.resources[at] && asked[at] > 0).then_some(full)
+        let over_limit_for = |queue: QueueId| {
+            let over_limit = over_limit.get(&queue)?;
+            (0..3)
+                .any(|at| over_limit.resources[at] && asked[at] > 0)
+                .then_some(over_limit)
         };
-        // That of the top queue includes those of the queues below it.
+        // The evictions of the topmost such queue include those of the queues below it.
         let queue = queue_of(model, pod);
-        let last = queue.and_then(|queue| model.path_up(queue).filter_map(full_for).last());
-        bind.after_evictions = last.map(|full| Arc::clone(&full.evicting));
+        let last = queue.and_then(|queue| model.path_up(queue).filter_map(over_limit_for).last());
+        bind.after_evictions = last.map(|over_limit| Arc::clone(&over_limit.evicting));
     }
 }
 
@@ -55,7 +57,7 @@ fn queue_of(model: &Model, pod: PodId) -> Option<QueueId> {
     model.pod_groups()[pod.pod_group?].queue
 }
 
-fn full_queues(model: &Model, evicting: &[PodId]) -> BTreeMap<QueueId, Full> {
+fn queues_over_limit(model: &Model, evicting: &[PodId]) -> BTreeMap<QueueId, OverLimit> {
     let mut below: BTreeMap<QueueId, Evicting> = BTreeMap::new();
     for &pod in evicting {
         let held = model.accepted(pod);
@@ -66,20 +68,20 @@ fn full_queues(model: &Model, evicting: &[PodId]) -> BTreeMap<QueueId, Full> {
             add(&mut sum.held, &held, 1);
         }
     }
-    let full = below.into_iter().filter_map(|(id, evicting)| {
+    let over_limit = below.into_iter().filter_map(|(id, evicting)| {
         let queue = &model.queues()[id];
         let resources = [0, 1, 2].map(|at| {
             let exceeded = |limit: i64| queue.allocated[at] + evicting.held[at] > limit;
             evicting.held[at] > 0 && queue.share(at).limit.is_some_and(exceeded)
         });
         let uid = |pod: &PodId| model.pods()[*pod].input.pod.uid.clone();
-        let full = || Full {
+        let over_limit = || OverLimit {
             resources,
             evicting: evicting.pods.iter().map(uid).collect(),
         };
-        resources.contains(&true).then(|| (id, full()))
+        resources.contains(&true).then(|| (id, over_limit()))
     });
-    full.collect()
+    over_limit.collect()
 }
 
 fn has_limit(model: &Model, queue: QueueId) -> bool {

@@ -31,10 +31,10 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
     note_delays(cycle, action);
     let mut pod_groups = preemptors(cycle, action);
     let mut failed_before = FailedPodGroups::default();
-    let (mut in_vain, mut steps, mut complete) = (Vec::new(), 0, true);
+    let (mut without_result, mut steps, mut complete) = (Vec::new(), 0, true);
     while let Some(entry) = next_preemptor(cycle, &mut pod_groups, action) {
         let pod_group = entry.pod_group;
-        if cycle.kept.turns.had_one(action.kind(), pod_group) {
+        if cycle.kept.turns.had_turn(action.kind(), pod_group) {
             continue;
         }
         cycle.begin_placing(pod_group);
@@ -56,7 +56,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
             || !promising(cycle, action, queue, &pods, preemptible);
         let end = if must_fail {
             SearchEnd::NotAttempted
-        } else if steps > policy.search_steps {
+        } else if steps > policy.max_steps_without_result {
             complete = false;
             break;
         } else {
@@ -87,11 +87,11 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
                 }
                 None => {
                     let work = cycle.log.work.since(before);
-                    let cut_off = turns::too_long(work, policy);
+                    let cut_off = turns::exceeds_limit(work, policy);
                     if !cut_off {
                         failed_before.failed(cycle.model, table, pod_group);
                     }
-                    in_vain.push(pod_group);
+                    without_result.push(pod_group);
                     steps += turns::steps(work);
                     why_not(cycle, cut_off)
                 }
@@ -100,7 +100,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
         let action = action.kind();
         (cycle.observer)(Stage::TakenUp { action, end });
     }
-    cycle.kept.turns.end(action.kind(), in_vain, complete);
+    cycle.kept.turns.end(action.kind(), without_result, complete);
 }
 
 /// How a search ended that found nothing.

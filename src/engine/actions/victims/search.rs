@@ -130,7 +130,7 @@ impl<'a> VictimSearch<'a> {
     /// Whether it has taken too many steps, and ends without a result.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
-        turns::too_long(self.log.work.since(self.begun), self.context.policy)
+        turns::exceeds_limit(self.log.work.since(self.begun), self.context.policy)
     }
 
     /// A placer on the same state.

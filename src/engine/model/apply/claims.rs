@@ -13,7 +13,7 @@ impl Model {
     /// Makes the next cycle decide again, because devices were allocated, freed, added or removed.
     pub(super) fn devices_changed(&mut self) {
         self.take_charges();
-        self.note(true);
+        self.mark_changed(true);
     }
 
     /// Updates or removes a claim. Pods on nodes use the allocation that the API server shows; where it shows none, the one that they had.

@@ -7,7 +7,7 @@ use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::pod::{Assumed, State, Status, shown};
 
 impl Model {
-    pub(super) fn unbound(&mut self, uid: &Name, retry_at: Option<Time>, _now: Time) {
+    pub(super) fn unbound(&mut self, uid: &Name, retry_at: Option<Time>) {
         let Some(id) = self.pods.id(uid) else { return };
         // Otherwise the pod is on the node of its bind request, and is pending when that is deleted.
         if self.pods[id].assumed == Assumed::Bound {
@@ -16,6 +16,7 @@ impl Model {
             if !self.names_pod_set(&self.pods[id])
                 && let Some(pod_group) = self.pods[id].pod_group
             {
+                // It was in a pod set only while it was charged (`join_pod_set`): leaves it.
                 self.change_pod_group(pod_group, |_| {});
             }
         }
@@ -28,7 +29,7 @@ impl Model {
             self.retry_at.remove(&(before, id));
         }
         self.retry_at.extend(from.map(|at| (at, id)));
-        self.note(true);
+        self.mark_changed(true);
     }
 
     pub(super) fn sharing_failed(&mut self, node: &Name, retry_at: Time) {
@@ -42,7 +43,7 @@ impl Model {
             self.sharing_at.remove(&(before, id));
         }
         self.sharing_at.extend(from.map(|at| (at, id)));
-        self.note(true);
+        self.mark_changed(true);
     }
 
     pub(super) fn unevicted(&mut self, uid: &Name, retry_at: Option<Time>, now: Time) {
@@ -70,7 +71,7 @@ impl Model {
             && at <= now
         {
             self.follow_schedule(id, now);
-            self.note(true);
+            self.mark_changed(true);
         }
         while let Some(&(at, id)) = self.stuck_at.first()
             && at <= now
@@ -83,7 +84,7 @@ impl Model {
                     ..self.pods[id].state.clone()
                 };
                 self.settle(id, state);
-                self.note(true);
+                self.mark_changed(true);
             }
         }
         while let Some(&(at, id)) = self.retry_at.first()
@@ -94,7 +95,7 @@ impl Model {
             if let Some(pod_group) = self.pods[id].pod_group {
                 self.pod_group_changed(pod_group);
             }
-            self.note(true);
+            self.mark_changed(true);
         }
         while let Some(&(at, id)) = self.sharing_at.first()
             && at <= now
@@ -125,6 +126,6 @@ impl Model {
         self.stuck_at = anew;
         self.epochs.bump(Change::Settings);
         self.index.stop();
-        self.note(true);
+        self.mark_changed(true);
     }
 }

@@ -7,7 +7,7 @@ use jaq_core::load::parse::{BinaryOp, Pattern, Term};
 use jaq_core::ops::Math;
 use jaq_core::path::{Part, Path};
 
-use super::EACH;
+use super::{EACH, is_literal};
 
 /// What a term makes of its input.
 #[derive(Clone, Copy)]
@@ -86,9 +86,10 @@ impl Growth {
             Term::Arr(inside) => inside.as_deref().map_or(Self::SAME, Self::of).one_result(),
             Term::Obj(entries) => Self::all_with(entries.iter().map(|(key, value)| {
                 let value = value.as_ref().map_or(Self::SAME, Self::of);
-                match key {
-                    Term::Str(None, parts) if parts.iter().all(|part| !matches!(part, StrPart::Term(_))) => value,
-                    key => Self::of(key).with(value),
+                if is_literal(key) {
+                    value
+                } else {
+                    Self::of(key).with(value)
                 }
             })),
             Term::Neg(inside) | Term::Label(_, inside) => Self::of(inside),
