@@ -26,6 +26,13 @@ impl View<'_> {
         let group = (pod.namespace.clone(), pod.group.clone());
         self.before.groups.contains(&group) && !self.now.groups.contains_key(&group)
     }
+
+    /// A tenant made the pod name the group of other pods, which ended before the group was written.
+    fn joined_no_group(&self, pod: &PodSeen) -> bool {
+        let owner = pod.name.rsplit_once('-').map_or(&*pod.name, |(owner, _)| owner);
+        let own = [&*pod.name, owner].map(|name| format!("pg-{name}-"));
+        self.before.without_group.contains_key(&pod.uid) && !own.iter().any(|own| pod.group.starts_with(own))
+    }
 }
 
 /// Rules that hold at any time.
@@ -139,8 +146,8 @@ pub struct History {
     pub new: BTreeSet<String>,
     /// Bound pods whose pod group was first seen in the latest state.
     new_in_group: BTreeSet<String>,
-    /// Bound pods whose pod group has not been seen.
-    without_group: BTreeSet<String>,
+    /// Bound pods whose pod group has not been seen, and since when.
+    without_group: BTreeMap<String, u64>,
     /// Pod groups that have been seen.
     groups: BTreeSet<(String, String)>,
     /// When each bind request was first and last seen.
@@ -167,7 +174,7 @@ impl History {
         for (uid, pod) in &now.pods {
             if pod.on_node() && !self.bound.contains_key(uid) {
                 let mut pod = pod.clone();
-                self.without_group.insert(uid.clone());
+                self.without_group.insert(uid.clone(), now.at);
                 // Its annotations may have changed between the decision and the Binding.
                 let groups = pod.groups.iter();
                 let recorded = groups
@@ -180,7 +187,7 @@ impl History {
         }
         self.bound.retain(|uid, _| now.pods.contains_key(uid));
         // The label of a pod may name another queue than its pod group, which may be written after its Binding.
-        self.without_group.retain(|uid| {
+        self.without_group.retain(|uid, since| {
             let Some(pod) = self.bound.get_mut(uid) else {
                 return false;
             };
@@ -188,7 +195,10 @@ impl History {
                 return true;
             };
             pod.queue.clone_from(&group.queue);
-            self.new_in_group.insert(uid.clone());
+            // The limits at its bind are not remembered for longer.
+            if now.at < *since + LATE {
+                self.new_in_group.insert(uid.clone());
+            }
             false
         });
         for name in &now.bind_requests {
@@ -373,7 +383,7 @@ fn over_limit(view: &View<'_>) -> Option<String> {
         if pod.reservation || !pod.ours || now.deleting || view.has_lost_its_group(pod) {
             continue;
         }
-        if view.before.without_group.contains(&pod.uid) {
+        if view.before.without_group.contains_key(&pod.uid) {
             continue;
         }
         let absent = view.before.absent.get(&pod.queue);
@@ -510,7 +520,8 @@ fn wrong_status(view: &View<'_>) -> Option<String> {
         }
     }
     let mut pods = view.before.holding(view.now);
-    if pods.any(|(pod, _)| pod.ours && !pod.reservation && view.has_lost_its_group(pod)) {
+    if pods.any(|(pod, _)| pod.ours && !pod.reservation && (view.has_lost_its_group(pod) || view.joined_no_group(pod)))
+    {
         return None;
     }
     view.now.queues.iter().find_map(|(name, queue)| {
