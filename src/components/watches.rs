@@ -471,8 +471,12 @@ impl<'a, K: Watched> State<'a, K> {
                 return Vec::new();
             }
         };
-        kinds::trim(&mut object);
         let (store, key) = (self.store, Key::of(object.meta()));
+        // Listed again: it stays as it was restored, with what was known then.
+        if store.is_at(&key, object.meta()) {
+            return Vec::new();
+        }
+        kinds::trim(&mut object);
         // Most changes of pods are in fields that no component reads.
         if store.update_version(&key, &mut object) {
             return Vec::new();

@@ -181,6 +181,15 @@ impl<K: Watched> Store<K> {
         stored.is_some_and(|stored| stored.uid() == Some(uid))
     }
 
+    /// Whether an object is stored in the version of this metadata.
+    pub(super) fn is_at(&self, key: &Key, meta: &ObjectMeta) -> bool {
+        let version = meta.resource_version.as_deref();
+        let objects = self.read();
+        let stored = objects.get(&*key.namespace).and_then(|named| named.get(&*key.name));
+        version.is_some()
+            && stored.is_some_and(|stored| stored.uid() == meta.uid.as_deref() && stored.version() == version)
+    }
+
     /// Whether there is an object of that namespace and name.
     #[must_use]
     pub fn contains(&self, namespace: &str, name: &str) -> bool {

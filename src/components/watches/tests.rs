@@ -345,3 +345,36 @@ fn a_change_of_fields_that_nobody_reads_is_not_passed_on() {
     assert_eq!(apply("3", "10.0.0.1", "Running"), (1, "3".to_owned()));
     assert_eq!(apply("4", "10.0.0.2", "Running"), (0, "4".to_owned()));
 }
+
+/// What is restored depends on which pod groups are known: the same version of a pod is not read differently when it is listed again.
+#[test]
+fn a_pod_that_is_listed_again_in_the_same_version_stays_as_it_was_restored() {
+    let stores = Arc::new(Stores::default());
+    let group = json!({"metadata": {"namespace": "a", "name": "pg"}, "spec": {}, "status": {}});
+    stores.pod_groups.insert(serde_json::from_value(group).unwrap());
+    let handle = Readiness::default().handle("watch-pods", "first list");
+    let mut state = State::<Pod>::new(&stores.pods, &handle);
+    state.charged = Charged::new(Arc::clone(&stores), &Settings::default());
+    let listed = || {
+        let labels = json!({"kai.scheduler/subgroup-name": "nosuch"});
+        let annotations = json!({"pod-group-name": "pg"});
+        let pod = json!({
+            "metadata": {"namespace": "a", "name": "p", "uid": "u", "resourceVersion": "1", "labels": labels, "annotations": annotations},
+            "spec": {"schedulerName": "kai-scheduler", "nodeName": "n", "containers": []}, "status": {"phase": "Running"}});
+        let pod = serde_json::from_value::<Guarded<Pod>>(pod).unwrap();
+        [Event::Init, Event::InitApply(pod), Event::InitDone]
+    };
+    let mut list = || -> usize { listed().into_iter().map(|event| state.advance(event).len()).sum() };
+    list();
+    let sub_group = || {
+        let pod = stores.pods.get("a", "p").unwrap();
+        pod.metadata.labels.clone().unwrap_or_default().into_keys().next()
+    };
+    assert_eq!(sub_group(), None, "the pod group has none of that name");
+    stores.pod_groups.remove(&Key {
+        namespace: "a".to_owned(),
+        name: "pg".to_owned(),
+    });
+    assert_eq!(list(), 1, "the end of the list alone");
+    assert_eq!(sub_group(), None);
+}
