@@ -27,8 +27,10 @@ use crate::random;
 const LOOKS: usize = 4;
 /// How late a request that was not answered may take effect.
 const LATE: Duration = Duration::from_secs(10);
-/// How often to look whether the watch has shown a reservation pod.
+/// How often to look in the stores whether the watch has shown a reservation pod.
 const LOOK: Duration = Duration::from_millis(250);
+/// While the stores lack the pod, the API server is asked after 1, 2, 4, … looks, and after each of so many, which is every 8 s.
+const LOOKS_PER_REQUEST: u32 = 32;
 
 /// A request for a reservation pod that the scheduler knows of.
 #[derive(Debug)]
@@ -106,7 +108,7 @@ impl Reserver {
         let (namespace, name) = (request.pod.namespace().unwrap_or_default(), request.pod.name_any());
         let reads: Api<Pod> = Api::namespaced(self.caller.context.reads.clone(), &namespace);
         let mut uid = request.uid.clone();
-        let mut in_store = false;
+        let (mut in_store, mut missed) = (false, 0_u32);
         if request.unanswered {
             sleep(LATE).await;
             uid = None;
@@ -120,7 +122,9 @@ impl Reserver {
                 return;
             }
             in_store = shown;
-            if !shown {
+            missed += u32::from(!shown);
+            // Soon at first, then rarely: while the watch is behind, there may be many such requests.
+            if !shown && (missed.is_power_of_two() || missed.is_multiple_of(LOOKS_PER_REQUEST)) {
                 let look = || reads.get_opt(&name);
                 match self.caller.call("look at a reservation pod", look).await {
                     Ok(None) => return,
