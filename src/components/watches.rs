@@ -494,17 +494,10 @@ impl<'a, K: Watched> State<'a, K> {
         let Some(previous) = previous else {
             return vec![Change::Applied(K::object(object))];
         };
-        let meta = object.meta();
-        if previous.uid() != meta.uid.as_deref() {
-            let gone = previous.object().map(|last| self.gone(last));
-            return gone.into_iter().chain([Change::Applied(K::object(object))]).collect();
-        }
-        let same = previous.version().is_some() && previous.version() == meta.resource_version.as_deref();
-        if same {
-            Vec::new()
-        } else {
-            vec![Change::Applied(K::object(object))]
-        }
+        let recreated = previous.uid() != object.meta().uid.as_deref();
+        let last = recreated.then(|| previous.object()).flatten();
+        let gone = last.map(|last| self.gone(last));
+        gone.into_iter().chain([Change::Applied(K::object(object))]).collect()
     }
 
     /// Restores the charged fields of an object again, as more is known now.

@@ -22,7 +22,7 @@ use crate::engine::model::pod::Assumed;
 use crate::engine::policy::Policy;
 use crate::engine::stage::Observer;
 use crate::mirror::aside::Identity;
-use crate::mirror::{self, PackedChange, PackedObject, Rejection, packed};
+use crate::mirror::{self, Packed, PackedChange, PackedObject, Rejection, packed};
 use crate::scheduler_core::SchedulerCore;
 
 /// How long to wait for open binds and evictions after a rebuild, in milliseconds. Their requests have timed out by then.
@@ -195,9 +195,7 @@ impl Intake {
 
     /// Applies a pod that is about to be created, until its creation is settled.
     pub fn requested(&mut self, pod: Arc<Pod>, now: Time, everything: &Everything) -> Taken {
-        let PackedObject::Pod(pod) = Object::Pod(pod).into() else {
-            return Taken::default();
-        };
+        let pod = Packed::pack(pod);
         self.requested.push(Arc::clone(&pod));
         self.change(&PackedChange::Requested(pod), now, everything)
     }
@@ -206,7 +204,7 @@ impl Intake {
     pub fn settled(&mut self, pod: Arc<Pod>, now: Time, everything: &Everything) -> Taken {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         self.requested.retain(|requested| *requested.pod.uid != *uid);
-        let change = PackedChange::Deleted(Object::Pod(pod).into());
+        let change = PackedChange::Deleted(PackedObject::Pod(Packed::pack(pod)));
         self.change(&change, now, everything)
     }
 
