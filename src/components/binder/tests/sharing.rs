@@ -43,6 +43,16 @@ impl Case {
         self.watch().await;
     }
 
+    /// A bind of a pod `a` whose reservation pod is requested, with this effect on the requests.
+    async fn reserving(effect: Effect) -> Self {
+        let case = Self::new().await;
+        let ordered = case.sharing("a").await;
+        case.watch().await;
+        case.lab.fault(on_reservations("create"), effect, Times::Always);
+        case.order(vec![ordered], Vec::new()).await;
+        case
+    }
+
     /// The pod is deleted, and the watch shows it.
     async fn gone(&self, name: &str) {
         let pod = self.lab.seen(name).await.unwrap();
@@ -94,12 +104,7 @@ async fn a_gpu_stays_reserved_while_the_binding_is_under_way() {
 
 #[tokio::test(start_paused = true)]
 async fn the_scheduler_knows_of_a_reservation_before_it_is_requested_until_the_watch_shows_it() {
-    let mut case = Case::new().await;
-    let ordered = case.sharing("a").await;
-    case.watch().await;
-    case.lab
-        .fault(on_reservations("create"), Effect::Delay(seconds(3)), Times::Always);
-    case.order(vec![ordered], Vec::new()).await;
+    let mut case = Case::reserving(Effect::Delay(seconds(3))).await;
     sleep(seconds(1)).await;
     assert_eq!(case.told_of_reservations(), ["requested"]);
     sleep(seconds(30)).await;
@@ -112,12 +117,7 @@ async fn the_scheduler_knows_of_a_reservation_before_it_is_requested_until_the_w
 
 #[tokio::test(start_paused = true)]
 async fn a_reservation_whose_pod_goes_while_it_is_requested_is_settled_once_it_is_given_back() {
-    let mut case = Case::new().await;
-    let ordered = case.sharing("a").await;
-    case.watch().await;
-    case.lab
-        .fault(on_reservations("create"), Effect::Delay(seconds(3)), Times::Always);
-    case.order(vec![ordered], Vec::new()).await;
+    let mut case = Case::reserving(Effect::Delay(seconds(3))).await;
     sleep(seconds(1)).await;
     case.gone("a").await;
     sleep(seconds(2)).await;
@@ -131,11 +131,7 @@ async fn a_reservation_whose_pod_goes_while_it_is_requested_is_settled_once_it_i
 #[tokio::test(start_paused = true)]
 async fn a_reservation_that_is_refused_is_settled_at_once_and_one_without_answer_later() {
     for (effect, settles_after) in [(refuse(403), 0), (refuse(404), 0), (busy(1), 0), (refuse(500), 11)] {
-        let mut case = Case::new().await;
-        let ordered = case.sharing("a").await;
-        case.watch().await;
-        case.lab.fault(on_reservations("create"), effect, Times::Always);
-        case.order(vec![ordered], Vec::new()).await;
+        let mut case = Case::reserving(effect).await;
         while case.events().await.is_empty() {}
         sleep(seconds(settles_after)).await;
         let told = case.told_of_reservations();

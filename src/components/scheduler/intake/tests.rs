@@ -385,21 +385,21 @@ fn reservation(uid: &str) -> Arc<Pod> {
 }
 
 impl Cluster {
-    fn requested(&mut self, uid: &str) {
+    fn with_intake(&mut self, change: impl FnOnce(&mut Intake, &Everything) -> Taken) {
         let stores = Arc::clone(&self.stores);
-        let all: &Everything = &|tell| stores.objects().for_each(tell);
-        self.intake.requested(reservation(uid), NOW, all);
+        change(&mut self.intake, &|tell| stores.objects().for_each(tell));
+    }
+
+    fn requested(&mut self, uid: &str) {
+        self.with_intake(|intake, all| intake.requested(reservation(uid), NOW, all));
     }
 
     fn settled(&mut self, uid: &str) {
-        let stores = Arc::clone(&self.stores);
-        let all: &Everything = &|tell| stores.objects().for_each(tell);
-        self.intake.settled(reservation(uid), NOW, all);
+        self.with_intake(|intake, all| intake.settled(reservation(uid), NOW, all));
     }
 
     fn rebuilt(&mut self) {
-        let stores = Arc::clone(&self.stores);
-        self.intake.rebuild(NOW, &|tell| stores.objects().for_each(tell));
+        self.with_intake(|intake, all| intake.rebuild(NOW, all));
     }
 }
 
@@ -427,10 +427,9 @@ fn a_reservation_that_the_watch_shows_counts_until_it_is_deleted_whatever_is_set
     cluster.settled("first");
     assert!(cluster.bound().is_empty());
     cluster.requested("late");
-    let stores = Arc::clone(&cluster.stores);
-    stores.pods.remove(&Key::of(&reservation("real").metadata));
-    let all: &Everything = &|tell| stores.objects().for_each(tell);
-    cluster.intake.object(Object::Pod(reservation("real")), false, NOW, all);
+    let real = reservation("real");
+    cluster.stores.pods.remove(&Key::of(&real.metadata));
+    cluster.with_intake(|intake, all| intake.object(Object::Pod(real), false, NOW, all));
     assert!(cluster.bound().is_empty(), "it may be created again");
     cluster.settled("late");
     assert_eq!(cluster.bound(), ["whole"]);

@@ -6,7 +6,7 @@ use crate::api::shard::SchedulingShardSpec;
 use crate::engine::policy::Policy;
 use crate::fuzz::Target;
 use crate::mirror::policy::{
-    Finding, SchedulerConfig, effective, from_config, from_shard, numa, to_config, zones_as_reported,
+    Finding, Reading, SchedulerConfig, effective, from_config, from_shard, numa, to_config, zones_as_reported,
 };
 
 #[rustfmt::skip]
@@ -34,6 +34,22 @@ fn check_written(policy: &Policy, from: &SchedulerConfig) {
     assert_eq!((numa(&written), zones_as_reported(&written)), (numa_given, zones));
 }
 
+/// Returns whether what was read is valid.
+fn check_reading(reading: Result<Reading, Vec<Finding>>, from: &SchedulerConfig) -> bool {
+    match reading {
+        Ok(read) => {
+            check(&read.notes);
+            check_written(&read.policy, from);
+            true
+        }
+        Err(wrong) => {
+            assert!(!wrong.is_empty());
+            check(&wrong);
+            false
+        }
+    }
+}
+
 #[test]
 fn fuzz_configurations_of_schedulers() {
     let target = Target {
@@ -45,18 +61,7 @@ fn fuzz_configurations_of_schedulers() {
         let Ok(config) = serde_json::from_value::<SchedulerConfig>(object.clone()) else {
             return false;
         };
-        match from_config(&config, Policy::default()) {
-            Ok(read) => {
-                check(&read.notes);
-                check_written(&read.policy, &config);
-                true
-            }
-            Err(wrong) => {
-                assert!(!wrong.is_empty());
-                check(&wrong);
-                false
-            }
-        }
+        check_reading(from_config(&config, Policy::default()), &config)
     });
 }
 
@@ -71,17 +76,6 @@ fn fuzz_shards() {
         let Ok(spec) = serde_json::from_value::<SchedulingShardSpec>(object.clone()) else {
             return false;
         };
-        match from_shard(&spec, Policy::default()) {
-            Ok(read) => {
-                check(&read.notes);
-                check_written(&read.policy, &effective(&spec));
-                true
-            }
-            Err(wrong) => {
-                assert!(!wrong.is_empty());
-                check(&wrong);
-                false
-            }
-        }
+        check_reading(from_shard(&spec, Policy::default()), &effective(&spec))
     });
 }
