@@ -164,10 +164,12 @@ pub struct Claim {
 #[must_use]
 pub fn legitimate(model: &Model, held: &Holdings, claim: &Claim, losses: &[Loss]) -> bool {
     let mut rest = held.clone();
+    let mut branches: SmallVec<[(QueueId, QueueId); 4]> = SmallVec::new();
     for loss in losses {
         let Some((ours, theirs)) = parting(model, claim.leaf, loss.leaf) else {
             return false;
         };
+        branches.push((ours, theirs));
         let guaranteed = within_quota(model, ours, &plus(&held.of(ours), &claim.entry));
         for bundle in &loss.bundles {
             let left = rest.of(theirs);
@@ -179,9 +181,61 @@ pub fn legitimate(model: &Model, held: &Holdings, claim: &Claim, losses: &[Loss]
             rest.take(model, loss.leaf, bundle);
         }
     }
-    model
-        .path_up(claim.leaf)
-        .all(|queue| stays_inside(model, &rest, claim, losses, queue))
+    let after = Exchange {
+        model,
+        claim,
+        held,
+        rest: &rest,
+    };
+    let mut path = model.path_up(claim.leaf);
+    path.all(|queue| stays_inside(model, &rest, claim, losses, queue))
+        && branches.into_iter().all(|(ours, theirs)| after.is_final(ours, theirs))
+}
+
+/// What queues held before a reclaim, and what is left to them.
+struct Exchange<'a> {
+    model: &'a Model,
+    claim: &'a Claim,
+    held: &'a Holdings,
+    rest: &'a Holdings,
+}
+
+impl Exchange<'_> {
+    /// Whether a donor that falls below its quota finds the difference elsewhere if the reclaimer's side is above its own: otherwise it takes it back from
+    /// there, and the two take turns for ever. This fails only where the quotas exceed the capacity. KAI has no such rule.
+    fn is_final(&self, ours: QueueId, theirs: QueueId) -> bool {
+        let queues = self.model.queues();
+        let (before, left) = (self.held.of(theirs), self.rest.of(theirs));
+        let after = plus(&self.rest.of(ours), &self.claim.entry);
+        let settled = |resource: usize| {
+            let over = (queues[ours].share(resource).quota).is_some_and(|quota| after[resource] > quota);
+            let fair = queues[theirs].fair[resource];
+            let due = queues[theirs]
+                .share(resource)
+                .quota
+                .map_or(fair, |quota| quota.min(fair));
+            let falls = before[resource] >= due && left[resource] < due;
+            !(over && falls) || due - left[resource] <= self.elsewhere(ours, theirs, resource)
+        };
+        !within_quota(self.model, theirs, &left) || (0..3).all(settled)
+    }
+
+    /// How much of a resource is idle, or held above their fair shares by others than these two and the queues above them.
+    fn elsewhere(&self, ours: QueueId, theirs: QueueId, resource: usize) -> i64 {
+        let queues = self.model.queues();
+        let top = self.model.top_queues();
+        let held: i64 = top.iter().map(|queue| self.rest.of(*queue)[resource]).sum();
+        let idle = self.model.total()[resource] - held - self.claim.entry[resource];
+        let siblings = |queue: QueueId| queues[queue].parent.map_or(&top, |parent| &queues[parent].children);
+        let over = |queue: &QueueId| (self.rest.of(*queue)[resource] - queues[*queue].fair[resource]).max(0);
+        let levels = self.model.path_up(theirs);
+        let others = levels.flat_map(|at| {
+            siblings(at)
+                .iter()
+                .filter(move |queue| **queue != at && **queue != ours)
+        });
+        others.map(over).fold(idle.max(0), i64::saturating_add)
+    }
 }
 
 /// One queue of the reclaiming branch against its siblings that lost something.

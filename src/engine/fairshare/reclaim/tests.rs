@@ -251,3 +251,19 @@ fn the_last_bundle_may_go_below_and_no_bundle_after_it() {
     assert!(judged(&tree, ("r", "2", true), &["v 2"]));
     assert!(!judged(&tree, ("r", "2", true), &["v 1 1"]));
 }
+
+#[test]
+fn a_donor_that_falls_below_its_quota_finds_the_difference_elsewhere() {
+    // The reclaimer is above its quota afterwards; the donor, above its share by half a GPU, can only give two GPUs at once.
+    let of_tree = |tree: &[&str]| judged(tree, ("r", "1", true), &["v 2"]);
+    let beside = |others: &[&str]| of_tree(&[&["r 0/1/0", "v 3/3/3.5"], others].concat());
+    assert!(!beside(&[]), "the donor is short of 1.5 GPUs, and nothing is left");
+    assert!(!beside(&["s 0/1/2"]), "another queue can give back 1 GPU");
+    assert!(beside(&["s 0/1/2.5"]));
+    let within_quota = ["r 1/1/0", "v 3/3/3.5"];
+    assert!(of_tree(&within_quota), "the donor cannot reclaim it");
+    let with_little_demand = ["r 0/1/0", "v 3/1.5/3.5"];
+    assert!(of_tree(&with_little_demand), "the donor needs no more");
+    let below_another = ["top 9/9/3.5", "v<top 3/3/3.5", "r<top 0/1/0", "side 0/1/2.5"];
+    assert!(of_tree(&below_another), "a queue above gets it");
+}
