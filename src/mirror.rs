@@ -61,7 +61,7 @@ use crate::kinds::{Object, kinds, types};
 
 pub use groups::Groupings;
 use identity::object_key;
-pub use settings::{Home, Settings};
+pub use settings::{FallbackQueue, Settings};
 pub use shard::Shard;
 
 /// How the mirror handles a kind of object.
@@ -396,7 +396,7 @@ impl Mirror {
         }
         let same = old.is_some_and(|old| self.read_pod(&old, None) == new);
         if let Some(node) = pod.node.as_deref()
-            && self.settings.home.is_some()
+            && self.settings.fallback_queue.is_some()
             && !new.foreign
             && self.is_elsewhere(pod)
         {
@@ -478,8 +478,8 @@ impl Mirror {
             return;
         }
         if self.is_elsewhere(pod) {
-            input.home = None;
-        } else if input.group.is_none() && input.home.is_some() {
+            input.fallback_queue = None;
+        } else if input.group.is_none() && input.fallback_queue.is_some() {
             let name = identity::default_group_name(&input.pod.name, &input.pod.uid);
             input.group = Some(GroupKey::new(&input.pod.namespace, &name));
         }
@@ -600,7 +600,7 @@ impl Mirror {
     fn node_gone(&mut self, name: &str, out: &mut Output) {
         if self.nodes.contains_key(name) {
             let mut keys = self.requests.pods_bound_for(name);
-            if self.settings.home.is_some() {
+            if self.settings.fallback_queue.is_some() {
                 for pod in self.pods.iter().filter(|pod| pod.node.as_deref() == Some(name)) {
                     self.elsewhere.add(name, &pod.key);
                     keys.push(pod.key.clone());

@@ -125,7 +125,7 @@ pub fn pod(group: &GroupKey, pod: &str) -> PodInput {
         foreign: false,
         utility: false,
         reservation: false,
-        home: None,
+        fallback_queue: None,
         needs: Arc::new(Needs {
             request: Amounts {
                 cpu: 1_000,

@@ -9,6 +9,7 @@
 mod after_evictions;
 mod attempt;
 mod audit;
+mod bind_request;
 mod carry_out;
 mod claims;
 mod cleanup;
@@ -17,7 +18,6 @@ mod evictions;
 mod failures;
 mod fraction;
 mod groups;
-mod intent;
 mod limit;
 mod multi_step;
 mod notes;
@@ -54,13 +54,13 @@ use crate::components::{Context, Error, Settings, panics, pods};
 use after_evictions::{AfterEvictions, Released};
 use attempt::{Attempt, Ending, Report};
 use audit::Audit;
+use bind_request::BindRequestAction;
 use carry_out::{carry_out, ended, go_through};
 use cleanup::Cleanup;
 use endings::{count, count_failure, faulty};
 use evictions::Evictions;
 use failures::{Failures, RETRY, Waits};
 use groups::{Command, GroupId, Groups};
-use intent::BindRequestAction;
 use limit::Limit;
 use multi_step::{GroupRequest, MultiStepBind};
 use outcomes::{not_bound, not_evicted};
@@ -507,7 +507,7 @@ impl Binder {
         let node_known = self.stores.nodes.get("", node).is_some();
         let stays = self.context.settings.sharing.always_bind_requests;
         let promised = |pod: &Pod| volumes::promised(&self.stores, pod, node);
-        match intent::action(
+        match bind_request::action(
             &request,
             pod.as_deref(),
             node_known,
@@ -657,7 +657,7 @@ impl Binder {
             }
             Ending::Overtaken => RETRY.first,
             Ending::Failed(_) => {
-                let foreign = resumed.as_deref().filter(|request| !intent::is_ours(request));
+                let foreign = resumed.as_deref().filter(|request| !bind_request::is_ours(request));
                 let attempts = foreign.map_or(0, |request| u32::try_from(cleanup::attempts(request)).unwrap_or(0));
                 wait_after_failure.max(RETRY.wait(attempts + 1))
             }

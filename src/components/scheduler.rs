@@ -41,7 +41,7 @@ use crate::components::{Context, Error};
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, Time};
 use crate::engine::policy::Policy;
-use crate::mirror::aside::{HELD_BACK, LEFT_OUT};
+use crate::mirror::aside::{GROUP_FAILED, OBJECT_FAILED};
 use crate::mirror::identity::pod_ref;
 use crate::mirror::{self, Problem};
 use crate::usage;
@@ -477,12 +477,12 @@ impl Scheduler {
                 self.tell_owner(kind, &ns, &name, rejection.problem.to_string());
             }
         }
-        for object in taken.left_out {
+        for object in taken.failed_objects {
             let (namespace, name) = object.names();
-            self.tell_owner(object.kind, namespace, name, LEFT_OUT.to_owned());
+            self.tell_owner(object.kind, namespace, name, OBJECT_FAILED.to_owned());
         }
-        if let Some(group) = taken.held_back {
-            self.tell_owner("PodGroup", group.namespace(), group.name(), HELD_BACK.to_owned());
+        if let Some(group) = taken.failed_group {
+            self.tell_owner("PodGroup", group.namespace(), group.name(), GROUP_FAILED.to_owned());
         }
         if let Some(counts) = self.intake.core.mirror.aside.news() {
             for (kind, count) in counts {

@@ -4,7 +4,7 @@ use crate::api::shard::{SchedulingShardSpec, UsageDbConfig};
 use crate::components::scheduler::Rules;
 use crate::engine::policy::Policy;
 use crate::mirror::policy::{self, Finding};
-use crate::mirror::{self, Home, Shard};
+use crate::mirror::{self, FallbackQueue, Shard};
 use crate::usage;
 
 use super::{Common, words};
@@ -47,7 +47,7 @@ fn mirror_settings(common: &Common, value: &str) -> mirror::Settings {
     mirror::Settings {
         numa: settings.numa.clone(),
         config_maps: settings.config_maps,
-        home: Some(Home {
+        fallback_queue: Some(FallbackQueue {
             label: settings.queue_label_key.clone(),
             default: settings.default_queue.clone(),
         }),

@@ -719,8 +719,8 @@ pub struct PodInput {
     pub received: Option<GpuKind>,
     /// Belongs to another scheduler: its resources are subtracted from what queues share.
     pub foreign: bool,
-    /// A utility pod of this system (reservation or scaling pod): not subtracted from what queues share.
-    pub utility: bool,
+    /// A reservation or scaling pod: not subtracted from what queues share.
+    pub of_unikai: bool,
     /// A reservation pod: its GPU is accounted as a shared GPU, not as the pod's own.
     pub reservation: bool,
     /// Label `training.kubeflow.org/entry-role` is `master` or `launcher`.
@@ -759,7 +759,7 @@ pub struct PodInput {
     pub task_priority: Option<i64>,
     /// Of a bound pod: the queue that is charged while its pod group is unknown. `None`: a pod counts only in a known pod group
     /// and sub-group.
-    pub home: Option<Name>,
+    pub fallback_queue: Option<Name>,
     /// Why this pod fits no node at present, as found by the mirror (an object that it needs is missing). A whole sentence.
     pub blocked: Option<Name>,
 }

@@ -406,7 +406,7 @@ impl Model {
             for used in place.extras().devices.iter().flat_map(|grants| &**grants) {
                 self.devices.account(used.claim, &used.allocation, weight, sign);
             }
-            if pod.input.foreign && !pod.input.utility && weight != Weight::Planned {
+            if pod.input.foreign && !pod.input.of_unikai && weight != Weight::Planned {
                 add(&mut node.foreign, &shape.quota, sign);
                 self.epochs.bump(Change::ForeignUsage);
             }

@@ -101,15 +101,15 @@ pub struct Aside {
     /// Objects that exceed a limit, and are kept in part.
     limited: BTreeMap<(&'static str, Box<str>), ExceededLimit>,
     /// Objects that caused a panic. They are ignored.
-    left_out: BTreeMap<(&'static str, Box<str>), LeftOut>,
+    failed_objects: BTreeMap<(&'static str, Box<str>), FailedObject>,
     /// Pod groups that made a cycle panic. They are not placed.
-    held_back: BTreeMap<GroupKey, HeldBack>,
+    failed_groups: BTreeMap<GroupKey, FailedGroup>,
     counts: BTreeMap<&'static str, usize>,
     changed: bool,
 }
 
 #[derive(Clone, Debug)]
-struct LeftOut {
+struct FailedObject {
     uid: String,
     version: Option<String>,
     /// Number of panics.
@@ -121,7 +121,7 @@ struct LeftOut {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct HeldBack {
+struct FailedGroup {
     /// Number of panics.
     times: u32,
     /// It has changed since, and is tried again.
@@ -129,11 +129,11 @@ struct HeldBack {
 }
 
 /// The message about a pod group that made a cycle panic.
-pub const HELD_BACK: &str =
+pub const GROUP_FAILED: &str =
     "the scheduler failed when it looked for places for this pod group: set aside until it changes";
 
 /// The message about an object that caused a panic.
-pub const LEFT_OUT: &str = "the scheduler failed when it read this object: set aside until it changes";
+pub const OBJECT_FAILED: &str = "the scheduler failed when it read this object: set aside until it changes";
 
 /// After so many panics an object is not retried when it changes, only when it is re-created.
 const TRIES: u32 = 3;
@@ -158,52 +158,57 @@ impl Aside {
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &str, &str, String)> {
         let limited = self.limited.iter();
         let limited = limited.map(|(object, excess)| (object, Problem::ExceededLimit(*excess).to_string()));
-        let left_out = self.left_out.iter().filter(|(_, left_out)| !left_out.tried_again);
-        let left_out = left_out.map(|(object, _)| (object, LEFT_OUT.to_owned()));
-        let objects = limited.chain(left_out).map(|((kind, key), why)| {
+        let failed_objects = self.failed_objects.iter().filter(|(_, failed)| !failed.tried_again);
+        let failed_objects = failed_objects.map(|(object, _)| (object, OBJECT_FAILED.to_owned()));
+        let objects = limited.chain(failed_objects).map(|((kind, key), why)| {
             let (namespace, name) = key.split_once('/').unwrap_or_default();
             (*kind, namespace, name, why)
         });
-        let held_back = self.held_back.iter().filter(|(_, held)| !held.tried_again);
-        let held_back = held_back.map(|(key, _)| ("PodGroup", key.namespace(), key.name(), HELD_BACK.to_owned()));
-        objects.chain(held_back)
+        let failed_groups = self.failed_groups.iter().filter(|(_, failed)| !failed.tried_again);
+        let failed_groups =
+            failed_groups.map(|(key, _)| ("PodGroup", key.namespace(), key.name(), GROUP_FAILED.to_owned()));
+        objects.chain(failed_groups)
     }
 
     /// Nothing is set aside because of a panic, now or before it changed.
     #[must_use]
     pub fn nothing_failed(&self) -> bool {
-        self.left_out.is_empty() && self.held_back.is_empty()
+        self.failed_objects.is_empty() && self.failed_groups.is_empty()
     }
 
-    /// Holds a pod group back until it changes; false if it is held back already. The caller reports it.
-    pub fn hold_back(&mut self, group: &GroupKey) -> bool {
-        if self.holds_back(group) {
+    /// Sets a pod group aside until it changes; false if it is set aside already. The caller reports it.
+    pub fn set_group_aside(&mut self, group: &GroupKey) -> bool {
+        if self.is_group_set_aside(group) {
             return false;
         }
-        let held = self.held_back.entry(group.clone()).or_default();
-        (held.times, held.tried_again) = (held.times + 1, false);
+        let failed = self.failed_groups.entry(group.clone()).or_default();
+        (failed.times, failed.tried_again) = (failed.times + 1, false);
         self.count("PodGroup", true);
         true
     }
 
-    /// Whether a pod group is held back.
+    /// Whether a pod group is set aside.
     #[must_use]
-    pub fn holds_back(&self, group: &GroupKey) -> bool {
-        !self.held_back.is_empty() && self.held_back.get(group).is_some_and(|held| !held.tried_again)
+    pub fn is_group_set_aside(&self, group: &GroupKey) -> bool {
+        !self.failed_groups.is_empty() && self.failed_groups.get(group).is_some_and(|failed| !failed.tried_again)
     }
 
-    /// Retries a pod group that is held back and has changed, unless it failed too often.
+    /// Retries a pod group that is set aside and has changed, unless it failed too often.
     pub fn try_again(&mut self, group: &GroupKey) {
-        let held = self.held_back.get_mut(group);
-        if let Some(held) = held.filter(|held| !held.tried_again && held.times < TRIES) {
-            held.tried_again = true;
+        let failed = self.failed_groups.get_mut(group);
+        if let Some(failed) = failed.filter(|failed| !failed.tried_again && failed.times < TRIES) {
+            failed.tried_again = true;
             self.count("PodGroup", false);
         }
     }
 
     /// A pod group is gone.
     pub fn forget_group(&mut self, group: &GroupKey) {
-        if self.held_back.remove(group).is_some_and(|held| !held.tried_again) {
+        if self
+            .failed_groups
+            .remove(group)
+            .is_some_and(|failed| !failed.tried_again)
+        {
             self.count("PodGroup", false);
         }
     }
@@ -211,23 +216,23 @@ impl Aside {
     /// Whether an ignored pod's resources on its node are counted.
     #[must_use]
     pub fn counts_on_its_node(&self, pod: &str) -> bool {
-        let left_out = self.left_out.get(&("Pod", Box::from(pod)));
-        left_out.is_some_and(|left_out| !left_out.unknown)
+        let failed = self.failed_objects.get(&("Pod", Box::from(pod)));
+        failed.is_some_and(|failed| !failed.unknown)
     }
 
-    /// Ignores an object until it changes; a bound pod's resources on its node are still counted, unless that panics, too.
-    pub fn leave_out(&mut self, object: &Identity) {
+    /// Sets an object aside until it changes; a bound pod's resources on its node are still counted, unless that panics, too.
+    pub fn set_object_aside(&mut self, object: &Identity) {
         let key = (object.kind, object.key.clone());
-        let before = self.left_out.get(&key).filter(|before| before.uid == object.uid);
+        let before = self.failed_objects.get(&key).filter(|before| before.uid == object.uid);
         let times = before.map_or(0, |before| before.times) + 1;
-        let left_out = LeftOut {
+        let failed = FailedObject {
             uid: object.uid.clone(),
             version: object.version.clone(),
             times,
             tried_again: false,
             unknown: before.is_some_and(|before| !before.tried_again),
         };
-        let before = self.left_out.insert(key, left_out);
+        let before = self.failed_objects.insert(key, failed);
         if before.is_none_or(|before| before.tried_again) {
             self.count(object.kind, true);
         }
@@ -235,23 +240,23 @@ impl Aside {
 
     /// Whether a change is to be ignored, because its object is.
     pub fn ignores(&mut self, change: &PackedChange) -> bool {
-        if self.left_out.is_empty() {
+        if self.failed_objects.is_empty() {
             return false;
         }
         let object = Identity::of(change);
         let key = (object.kind, object.key.clone());
-        let Some(left_out) = self.left_out.get_mut(&key) else {
+        let Some(failed) = self.failed_objects.get_mut(&key) else {
             return false;
         };
-        let out = !left_out.tried_again;
-        let same = left_out.uid == object.uid;
+        let out = !failed.tried_again;
+        let same = failed.uid == object.uid;
         // A pod that is requested says nothing about one of its name that exists, nor does the end of the request.
         let requested = matches!(change, PackedChange::Requested(_));
         if !same && (requested || matches!(change, PackedChange::Deleted(_))) {
             return false;
         }
         if matches!(change, PackedChange::Deleted(_)) || !same {
-            self.left_out.remove(&key);
+            self.failed_objects.remove(&key);
             if out {
                 self.count(object.kind, false);
             }
@@ -260,26 +265,26 @@ impl Aside {
         if !out {
             return false;
         }
-        let again = matches!(change, PackedChange::Applied(_)) && left_out.version != object.version;
-        if !again || left_out.times >= TRIES {
+        let again = matches!(change, PackedChange::Applied(_)) && failed.version != object.version;
+        if !again || failed.times >= TRIES {
             return true;
         }
-        left_out.tried_again = true;
+        failed.tried_again = true;
         self.count(object.kind, false);
         false
     }
 
     /// Takes the entries over into the next mirror.
     pub fn follow(&mut self, before: &Self) {
-        for ((kind, key), left_out) in &before.left_out {
-            self.left_out.insert((*kind, key.clone()), left_out.clone());
-            if !left_out.tried_again {
+        for ((kind, key), failed) in &before.failed_objects {
+            self.failed_objects.insert((*kind, key.clone()), failed.clone());
+            if !failed.tried_again {
                 self.count(kind, true);
             }
         }
-        for (group, held) in &before.held_back {
-            self.held_back.insert(group.clone(), *held);
-            if !held.tried_again {
+        for (group, failed) in &before.failed_groups {
+            self.failed_groups.insert(group.clone(), *failed);
+            if !failed.tried_again {
                 self.count("PodGroup", true);
             }
         }

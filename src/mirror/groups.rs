@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use smol_str::SmolStr;
 
-use super::aside::HELD_BACK;
+use super::aside::GROUP_FAILED;
 use super::identity::object_key;
 use super::repeated::Repeated;
 use super::{Entry, GroupDraft, Mirror, Output, Problem, bounds, name, packed, pod, pod_group, priority};
@@ -104,9 +104,9 @@ impl Mirror {
         self.group_changed(key, before.as_ref(), Some(group), out);
     }
 
-    /// A pod group that is held back is retried when its spec changes.
+    /// A pod group that is set aside is retried when its spec changes.
     fn may_be_tried_again(&mut self, key: &GroupKey, before: Option<&Arc<packed::Group>>, after: &packed::Group) {
-        if !self.aside.holds_back(key) {
+        if !self.aside.is_group_set_aside(key) {
             return;
         }
         let asks = |group: &packed::Group| self.read_group(key, group, None);
@@ -159,8 +159,8 @@ impl Mirror {
             &lookups.topologies,
             &mut problems,
         );
-        input.refused = if self.aside.holds_back(key) {
-            Some(name(HELD_BACK))
+        input.refused = if self.aside.is_group_set_aside(key) {
+            Some(name(GROUP_FAILED))
         } else {
             self.refusal(&group.queue, key.namespace())
         };

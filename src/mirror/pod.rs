@@ -11,7 +11,7 @@ use super::identity::Role;
 use super::needs::Templates;
 use super::packed::{Phase, Pod};
 use super::relations::{self, Namespaces};
-use super::{Entry, Home, Mirror, Output, Problem, Settings, bind_request, bounds, name, numa, trim};
+use super::{Entry, FallbackQueue, Mirror, Output, Problem, Settings, bind_request, bounds, name, numa, trim};
 use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, label, received_resource_type, third_party};
 use crate::api::{BindRequest, limits};
@@ -100,7 +100,7 @@ pub fn read(
             .clone()
             .or_else(|| request.and_then(bind_request::node).map(name)),
         foreign,
-        utility: role != Role::Workload,
+        of_unikai: role != Role::Workload,
         reservation: role == Role::Reservation && holds_one_gpu(&needs.gpu) && gpu_groups.len() == 1,
         needs,
         received: received(&marks, request),
@@ -116,20 +116,20 @@ pub fn read(
             .and_then(|pod| relations::read(pod, namespaces))
             .map(Arc::new),
         volumes: None,
-        home: settings
-            .home
+        fallback_queue: settings
+            .fallback_queue
             .as_ref()
             .filter(|_| pod.node.is_some() && !foreign && !finished && settings.shard.takes(&pod.labels))
-            .map(|home| queue_of(pod, home, namespaces)),
+            .map(|fallback_queue| queue_of(pod, fallback_queue, namespaces)),
         blocked: blocked(problems),
     }
 }
 
 /// The queue of a pod whose pod group is unknown.
-fn queue_of(pod: &Pod, home: &Home, namespaces: &Namespaces) -> Name {
-    let own = pod.labels.get(&home.label).filter(|queue| !queue.is_empty());
-    let queue = own.or_else(|| namespaces.label(&pod.pod.namespace, &home.label));
-    name(queue.unwrap_or(&home.default))
+fn queue_of(pod: &Pod, fallback_queue: &FallbackQueue, namespaces: &Namespaces) -> Name {
+    let own = pod.labels.get(&fallback_queue.label).filter(|queue| !queue.is_empty());
+    let queue = own.or_else(|| namespaces.label(&pod.pod.namespace, &fallback_queue.label));
+    name(queue.unwrap_or(&fallback_queue.default))
 }
 
 /// Whether it requests exactly one whole GPU.

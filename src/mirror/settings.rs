@@ -30,14 +30,14 @@ pub struct Settings {
     /// Pods wait for the ConfigMaps that they need, which are watched.
     pub config_maps: bool,
     /// How bound pods with an unknown pod group are charged; `None`: they do not count, as in KAI.
-    pub home: Option<Home>,
+    pub fallback_queue: Option<FallbackQueue>,
     /// False: queues with a parent hang below one unlimited queue `default`, and no other queue exists.
     pub full_hierarchy: bool,
 }
 
 /// Which queue is charged for a bound pod whose pod group is not known: the one that its label names, else its namespace's, else a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
+pub struct FallbackQueue {
     /// The key of the label that names a queue, on pods and namespaces.
     pub label: String,
     /// The queue of those that have none.
@@ -59,7 +59,7 @@ impl Default for Settings {
             numa: None,
             zones_as_reported: false,
             config_maps: false,
-            home: None,
+            fallback_queue: None,
             full_hierarchy: true,
         }
     }

@@ -496,17 +496,17 @@ pub(super) fn panic_if_told(change: &PackedChange) {
 #[test]
 fn pods_on_nodes_of_the_shard_are_charged_whatever_pool_their_group_names() {
     let charged_to = |objects: Vec<PackedObject>| {
-        let home = Home {
+        let fallback_queue = FallbackQueue {
             label: "kai.scheduler/queue".into(),
             default: "default".into(),
         };
         let mut world = World::new(Settings {
-            home: Some(home),
+            fallback_queue: Some(fallback_queue),
             ..Settings::default()
         });
         let events: Vec<Event> = objects.into_iter().flat_map(|object| world.apply(object)).collect();
         let pods = events.into_iter().filter_map(|event| match event {
-            Event::Pod(pod) => Some(pod.home.map(|home| home.to_string())),
+            Event::Pod(pod) => Some(pod.fallback_queue.map(|fallback_queue| fallback_queue.to_string())),
             _ => None,
         });
         pods.last().expect("the pod was told of")
@@ -532,12 +532,12 @@ fn pods_on_nodes_of_the_shard_are_charged_whatever_pool_their_group_names() {
 
 #[test]
 fn a_bound_pod_stays_in_the_group_that_it_names_when_its_pod_group_is_deleted() {
-    let home = || Home {
+    let fallback_queue = || FallbackQueue {
         label: "kai.scheduler/queue".into(),
         default: "default".into(),
     };
     let settings = || Settings {
-        home: Some(home()),
+        fallback_queue: Some(fallback_queue()),
         ..Settings::default()
     };
     let bound = || {
@@ -563,7 +563,7 @@ fn a_bound_pod_stays_in_the_group_that_it_names_when_its_pod_group_is_deleted() 
 #[test]
 fn a_bound_pod_is_charged_without_a_pod_group_only_while_its_node_is_there() {
     let mut world = World::new(Settings {
-        home: Some(Home {
+        fallback_queue: Some(FallbackQueue {
             label: "kai.scheduler/queue".into(),
             default: "default".into(),
         }),
@@ -576,7 +576,7 @@ fn a_bound_pod_is_charged_without_a_pod_group_only_while_its_node_is_there() {
             world.delete(object)
         };
         let pods = events.into_iter().filter_map(|event| match event {
-            Event::Pod(pod) => Some(pod.home.is_some() && pod.group.is_some()),
+            Event::Pod(pod) => Some(pod.fallback_queue.is_some() && pod.group.is_some()),
             _ => None,
         });
         pods.collect()

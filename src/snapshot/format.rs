@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::policy::{DisruptionBudgets, Policy};
 use crate::mirror::identity::OwnPods;
-use crate::mirror::{Home, Settings};
+use crate::mirror::{FallbackQueue, Settings};
 
 /// The member of the zip archive.
 pub const MEMBER: &str = "snapshot.json";
@@ -75,15 +75,16 @@ pub struct Additions {
     gpu_worker_label_key: String,
     mig_label_key: String,
     gpu_resources: Vec<String>,
-    home: Option<HomeQueues>,
+    #[serde(alias = "home")]
+    fallback_queue: Option<FallbackQueues>,
     #[serde(default, skip_serializing_if = "is_usual")]
     own_pods: OwnPods,
 }
 
-/// See [`Home`].
+/// See [`FallbackQueue`].
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct HomeQueues {
+struct FallbackQueues {
     queue_label_key: String,
     default_queue: String,
 }
@@ -91,9 +92,9 @@ struct HomeQueues {
 impl Additions {
     /// The parameters of a scheduler.
     pub fn of(settings: &Settings, policy: &Policy) -> Self {
-        let home = settings.home.as_ref().map(|home| HomeQueues {
-            queue_label_key: home.label.clone(),
-            default_queue: home.default.clone(),
+        let fallback_queue = settings.fallback_queue.as_ref().map(|fallback_queue| FallbackQueues {
+            queue_label_key: fallback_queue.label.clone(),
+            default_queue: fallback_queue.default.clone(),
         });
         Self {
             disruption_budgets: policy.disruption_budgets.as_str().to_owned(),
@@ -101,7 +102,7 @@ impl Additions {
             gpu_worker_label_key: settings.gpu_worker_label.clone(),
             mig_label_key: settings.mig_label.clone(),
             gpu_resources: settings.gpu_resources.clone(),
-            home,
+            fallback_queue,
             own_pods: settings.own_pods.clone(),
         }
     }
@@ -112,9 +113,9 @@ impl Additions {
             policy.disruption_budgets = mode;
         }
         settings.own_pods = self.own_pods;
-        settings.home = self.home.map(|home| Home {
-            label: home.queue_label_key,
-            default: home.default_queue,
+        settings.fallback_queue = self.fallback_queue.map(|fallback_queue| FallbackQueue {
+            label: fallback_queue.queue_label_key,
+            default: fallback_queue.default_queue,
         });
         settings.gpu_resources = self.gpu_resources;
         settings.mig_label = self.mig_label_key;

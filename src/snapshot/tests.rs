@@ -15,7 +15,7 @@ use crate::engine::policy::{
 };
 use crate::kinds::Object;
 use crate::mirror::identity::{Account, OwnPods};
-use crate::mirror::{Home, Settings, Shard};
+use crate::mirror::{FallbackQueue, Settings, Shard};
 use crate::scheduler_core::SchedulerCore;
 
 const NOW: &str = "2026-01-01T00:00:00Z";
@@ -40,7 +40,7 @@ fn unusual() -> (Settings, Policy) {
         numa: Some(vec!["memory".to_owned(), "cpu".to_owned()]),
         zones_as_reported: true,
         config_maps: true,
-        home: Some(Home {
+        fallback_queue: Some(FallbackQueue {
             label: "team".to_owned(),
             default: "rest".to_owned(),
         }),
@@ -115,7 +115,7 @@ fn json_of(file: &tempfile::NamedTempFile) -> Value {
 #[test]
 fn settings_and_policy_are_read_as_they_were_written() {
     let usual_settings = || Settings {
-        home: unusual().0.home,
+        fallback_queue: unusual().0.fallback_queue,
         ..Settings::default()
     };
     for (settings, policy) in [

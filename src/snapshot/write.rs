@@ -154,8 +154,8 @@ fn parameters(settings: &Settings, policy: &Policy) -> serde_json::Result<Value>
     let mut parameters = serde_json::to_value(parameters)?;
     parameters["useSchedulingSignatures"] = json!(true);
     parameters["schedulePeriod"] = json!(KAI_PERIOD_NANOS);
-    if let Some(home) = &settings.home {
-        parameters["queueLabelKey"] = json!(home.label);
+    if let Some(fallback_queue) = &settings.fallback_queue {
+        parameters["queueLabelKey"] = json!(fallback_queue.label);
     }
     Ok(parameters)
 }

@@ -10,7 +10,7 @@ use super::endings::faulty;
 use super::failures::Waits;
 use super::multi_step::MultiStepBind;
 use super::outcomes::not_bound;
-use super::{Finished, Job, TERM_OVER, cleanup, intent, multi_step};
+use super::{Finished, Job, TERM_OVER, bind_request, cleanup, multi_step};
 use crate::clock;
 use crate::components::bus::{BindSeen, Bus, OrderedBind, StepLog, TraceEvent};
 use crate::components::panics;
@@ -82,7 +82,7 @@ pub async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Fi
     // The bind request stays, and the bind is resumed.
     let goes_on = report.uncertain || caller.context.shutdown.is_cancelled();
     let pod = stores.pods.get(&bind.placement.pod.namespace, &bind.placement.pod.name);
-    let foreign = resumes.as_deref().filter(|request| !intent::is_ours(request));
+    let foreign = resumes.as_deref().filter(|request| !bind_request::is_ours(request));
     match &report.ending {
         Ending::Done => cleanup::correct(&caller, &bind.placement.node, pod.as_deref()).await,
         Ending::Overtaken => {}
@@ -100,7 +100,7 @@ pub async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Fi
         }
     }
     let over = report.ending != Ending::Done && !goes_on;
-    if let Some(request) = request.filter(|request| over && intent::is_ours(request))
+    if let Some(request) = request.filter(|request| over && bind_request::is_ours(request))
         && let Err(trouble) = multi_step::drop_request(&caller, &request).await
     {
         info!(error = trouble.why, "bind request not deleted");

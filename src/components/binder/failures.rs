@@ -106,7 +106,7 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
-    use super::super::intent;
+    use super::super::bind_request;
     use super::*;
     use serde_json::json;
 
@@ -115,7 +115,7 @@ mod tests {
         let request = json!({"metadata": {"name": pod}, "spec": {"podName": pod, "selectedNode": node}});
         let pod = json!({"metadata": {"namespace": "ns", "name": pod, "uid": pod}});
         let (request, pod) = (serde_json::from_value(request), serde_json::from_value(pod));
-        intent::bind(&request.unwrap(), &pod.unwrap(), "", Some(Vec::new())).unwrap()
+        bind_request::bind(&request.unwrap(), &pod.unwrap(), "", Some(Vec::new())).unwrap()
     }
 
     fn without_device() -> Report {

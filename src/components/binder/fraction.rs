@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Node, Pod};
 use kube::api::ObjectMeta;
 
-use super::intent;
+use super::bind_request;
 use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, env, label, node_label};
 use crate::components::bus::OrderedBind;
@@ -57,7 +57,7 @@ pub fn config_maps(
             prefix.chars().take(64).collect::<String>()
         ));
     }
-    let portion = intent::portion(bind.placement.gpu_portion);
+    let portion = bind_request::portion(bind.placement.gpu_portion);
     let prefix = if words.cdi { CDI_PREFIX } else { "" };
     let visible: Vec<String> = devices.iter().map(|device| format!("{prefix}{device}")).collect();
     let visible = (env::NVIDIA_VISIBLE_DEVICES.to_owned(), visible.join(","));
@@ -85,7 +85,7 @@ pub fn config_maps(
         metadata: ObjectMeta {
             name: Some(name),
             namespace: Some(bind.placement.pod.namespace.to_string()),
-            owner_references: Some(vec![intent::owned_by(bind)]),
+            owner_references: Some(vec![bind_request::owned_by(bind)]),
             ..ObjectMeta::default()
         },
         data: Some(data),

@@ -3,7 +3,7 @@
 //!
 //! | stage | writes |
 //! |---|---|
-//! | intent | the bind request, unless one is being resumed |
+//! | bind request | the bind request, unless one is being resumed |
 //! | volumes | `claimRef` of volumes, the selected node of claims |
 //! | devices | none: the manager of GPU groups has the reservation pods created, and the pod recorded on them as a user |
 //! | config maps | both, with their final content |
@@ -32,7 +32,7 @@ use super::fraction::Variables;
 use super::groups::{Answer, GroupId};
 use super::requests::{Caller, RequestError};
 use super::volumes::{Volumes, Written};
-use super::{fraction, intent};
+use super::{bind_request, fraction};
 use crate::api::BindRequest;
 use crate::api::limits::GPU_SHARE_BYTES;
 use crate::api::names::annotation;
@@ -46,7 +46,7 @@ use crate::engine::input::GpuKind;
 /// The steps of a bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    Intent,
+    BindRequest,
     Volumes,
     Devices,
     ConfigMaps,
@@ -57,7 +57,7 @@ enum Stage {
 
 /// The stages in order: slow ones first.
 const STAGES: [Stage; 7] = [
-    Stage::Intent,
+    Stage::BindRequest,
     Stage::Volumes,
     Stage::Devices,
     Stage::ConfigMaps,
@@ -70,7 +70,7 @@ impl Stage {
     /// The cause of failures at this stage, for metrics; the stage `binding` reports its own.
     fn cause(self) -> Option<&'static str> {
         match self {
-            Self::Intent | Self::ConfigMaps | Self::Labels => Some("objects"),
+            Self::BindRequest | Self::ConfigMaps | Self::Labels => Some("objects"),
             Self::Volumes => Some("volumes"),
             Self::Devices => Some("device"),
             Self::PodGroup => Some("pod_group"),
@@ -171,8 +171,8 @@ impl MultiStepBind {
     async fn perform(&self, stage: Stage, done: &mut Done, report: &mut Report) -> Result<(), Stop> {
         let shares = self.bind.placement.received == GpuKind::Fraction;
         match stage {
-            Stage::Intent => {
-                let written = self.steps.step("write bind request", self.write_intent());
+            Stage::BindRequest => {
+                let written = self.steps.step("write bind request", self.write_bind_request());
                 done.request = Some(written.await?);
                 self.asks_the_same()?;
             }
@@ -249,7 +249,7 @@ impl MultiStepBind {
 
     /// Writes the bind request. When resuming, it must still exist; one left from a bind that is over
     /// is deleted.
-    async fn write_intent(&self) -> Result<BindRequest, Stop> {
+    async fn write_bind_request(&self) -> Result<BindRequest, Stop> {
         let doing = "the bind request cannot be written";
         let ns = &self.bind.placement.pod.namespace;
         let (reads, writes): (Api<BindRequest>, Api<BindRequest>) = (
@@ -267,7 +267,7 @@ impl MultiStepBind {
                 .filter(|found| found.uid() == resumed.uid() && found.metadata.deletion_timestamp.is_none())
                 .ok_or(Stop::Overtaken);
         }
-        let wanted = intent::request(&self.bind, &self.caller.context.settings);
+        let wanted = bind_request::request(&self.bind, &self.caller.context.settings);
         let name = wanted.name_any();
         let mut last = None;
         for _ in 0..LOOKS {
@@ -288,8 +288,8 @@ impl MultiStepBind {
                 .await;
             match found.map_err(|error| Stop::of(error, doing))? {
                 Some(found)
-                    if intent::same(&found, &wanted)
-                        && intent::is_ours(&found)
+                    if bind_request::same(&found, &wanted)
+                        && bind_request::is_ours(&found)
                         && found.metadata.deletion_timestamp.is_none() =>
                 {
                     return Ok(found);

@@ -24,7 +24,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use super::attempt::{Attempt, Ending, Report};
-use super::intent;
+use super::bind_request;
 use super::requests::Caller;
 use crate::components::bus::{Evict, OrderedBind, PodRef, Step, StepLog};
 use crate::components::fractions::users::Share;
@@ -121,7 +121,7 @@ impl Lab {
 fn bind(pod: &Pod, node: &str) -> OrderedBind {
     let name = pod.metadata.name.as_deref();
     let request = json!({"metadata": {"name": name}, "spec": {"podName": name, "selectedNode": node}});
-    intent::bind(&read(request), pod, "", Some(Vec::new())).expect("a bind")
+    bind_request::bind(&read(request), pod, "", Some(Vec::new())).expect("a bind")
 }
 
 /// The eviction of a pod.

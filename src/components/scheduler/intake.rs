@@ -2,7 +2,7 @@
 //! rebuilt from all other objects.
 //!
 //! After a cycle that panics, mirror and engine are rebuilt, and the next cycle decides. If that one panics, too, the pod group
-//! that was being placed is held back until it changes. The third panic in a row without such a pod group ends the process.
+//! that was being placed is set aside until it changes. The third panic in a row without such a pod group ends the process.
 //!
 //! Decisions that the API server does not show yet are not in the rebuilt model, so the next cycle waits for them. Retry delays after failed binds and evictions are
 //! copied to the new model.
@@ -65,17 +65,17 @@ pub struct Taken {
     /// Parts of objects that could not be used.
     pub rejections: Vec<Rejection>,
     /// Objects that are set aside because mirror or engine panicked.
-    pub left_out: Vec<Identity>,
-    /// The pod group that is held back from now on.
-    pub held_back: Option<GroupKey>,
+    pub failed_objects: Vec<Identity>,
+    /// The pod group that is set aside from now on.
+    pub failed_group: Option<GroupKey>,
 }
 
 impl Taken {
     fn join(&mut self, other: Self) {
         self.told |= other.told;
         self.rejections.extend(other.rejections);
-        self.left_out.extend(other.left_out);
-        self.held_back = other.held_back.or(self.held_back.take());
+        self.failed_objects.extend(other.failed_objects);
+        self.failed_group = other.failed_group.or(self.failed_group.take());
     }
 }
 
@@ -157,9 +157,9 @@ impl Intake {
                 // Neither mirror nor engine has been changed.
                 let object = kept.identity();
                 failed(&object, &panic);
-                self.core.mirror.aside.leave_out(&object);
+                self.core.mirror.aside.set_object_aside(&object);
                 Taken {
-                    left_out: vec![object],
+                    failed_objects: vec![object],
                     ..Taken::default()
                 }
             }
@@ -179,8 +179,8 @@ impl Intake {
         if let Err(panic) = self.attempt(change, now, &mut taken) {
             let object = Identity::of(change);
             failed(&object, &panic);
-            self.core.mirror.aside.leave_out(&object);
-            taken.left_out.push(object);
+            self.core.mirror.aside.set_object_aside(&object);
+            taken.failed_objects.push(object);
             self.begin_anew(now, everything, &mut taken);
         }
         if let PackedChange::Applied(PackedObject::Pod(pod)) | PackedChange::Deleted(PackedObject::Pod(pod)) = change
@@ -276,9 +276,9 @@ impl Intake {
         self.failed += 1;
         let mut taken = Taken::default();
         if self.failed > 1 {
-            taken.held_back = serving.filter(|group| self.core.mirror.aside.hold_back(group));
+            taken.failed_group = serving.filter(|group| self.core.mirror.aside.set_group_aside(group));
         }
-        match &taken.held_back {
+        match &taken.failed_group {
             Some(group) => error!(%group, "the pod group is set aside until it changes"),
             None => self.unexplained += 1,
         }
@@ -364,8 +364,8 @@ impl Intake {
             });
             let Some((object, panic)) = broken else { break };
             failed(&object, &panic);
-            self.core.mirror.aside.leave_out(&object);
-            taken.left_out.push(object);
+            self.core.mirror.aside.set_object_aside(&object);
+            taken.failed_objects.push(object);
         }
         for requested in &self.requested {
             let requested = PackedChange::Requested(Arc::clone(requested));

@@ -231,7 +231,7 @@ impl Model {
     /// Whether pods of a pod group are charged to a queue although the PodGroup is unknown.
     fn is_held_for(&self, id: PodGroupId) -> bool {
         let mut pods = self.pod_groups[id].pods.iter();
-        pods.any(|pod| self.pods[*pod].input.home.is_some())
+        pods.any(|pod| self.pods[*pod].input.fallback_queue.is_some())
     }
 
     fn forget_group(&mut self, id: PodGroupId) {
@@ -247,14 +247,14 @@ impl Model {
     }
 
     /// Charges bound pods of an unknown PodGroup to the queue that they name.
-    fn add_placeholder(&mut self, id: PodGroupId, home: &Name) {
+    fn add_placeholder(&mut self, id: PodGroupId, fallback_queue: &Name) {
         if self.pod_groups[id].input.is_some() {
             return;
         }
-        let queue = self.queue_id(home);
+        let queue = self.queue_id(fallback_queue);
         self.change_pod_group(id, |pod_group| {
             pod_group.queue = Some(queue);
-            pod_group.input = Some(Box::new(placeholder(pod_group.key.clone(), home.clone())));
+            pod_group.input = Some(Box::new(placeholder(pod_group.key.clone(), fallback_queue.clone())));
             pod_group.placeholder = true;
         });
     }
@@ -309,7 +309,7 @@ impl Model {
         let pod_group = &self.pod_groups[pod_group_id];
         let member = pod_group.pod_set(pod.input.sub_group.as_ref());
         // What a pod holds, or is about to, is charged whatever sub-group it names.
-        let holds = pod.input.home.is_some() || pod.assumed == Assumed::Bound;
+        let holds = pod.input.fallback_queue.is_some() || pod.assumed == Assumed::Bound;
         let member = member.or_else(|| pod_group.any_pod_set().filter(|_| holds));
         if let Some(member) = member {
             let pods = &self.pods;
@@ -387,16 +387,16 @@ impl Model {
         }
         self.retry_at.extend(retry_at.map(|at| (at, id)));
         if let Some(pod_group) = pod_group {
-            if let Some(home) = self.pods[id].input.home.clone() {
-                self.add_placeholder(pod_group, &home);
+            if let Some(fallback_queue) = self.pods[id].input.fallback_queue.clone() {
+                self.add_placeholder(pod_group, &fallback_queue);
             }
             self.pod_groups[pod_group].pods.push(id);
             self.pod_group_changed(pod_group);
             self.join_pod_set(id);
         }
         self.account(id, 1);
-        if let Some(pod_group) =
-            pod_group.filter(|pod_group| self.pods[id].input.home.is_some() && self.must_move_queue(*pod_group))
+        if let Some(pod_group) = pod_group
+            .filter(|pod_group| self.pods[id].input.fallback_queue.is_some() && self.must_move_queue(*pod_group))
         {
             self.move_queue(pod_group);
         }
@@ -482,7 +482,7 @@ impl Model {
             node: old.node.clone(),
             received: old.received,
             gpu_groups: old.gpu_groups.clone(),
-            home: old.home.clone(),
+            fallback_queue: old.fallback_queue.clone(),
             ..input.clone()
         };
         if same != **old || pod.assumed == Assumed::Evicted {
@@ -491,7 +491,7 @@ impl Model {
         // A pod group of which only pods are known is charged to the queue that they name; a pod of an unknown sub-group is in a pod set only while it is
         // charged.
         let known = |id: PodGroupId| self.pod_groups[id].input.is_some() && self.names_pod_set(pod);
-        if old.home != input.home && !pod.pod_group.is_some_and(known) {
+        if old.fallback_queue != input.fallback_queue && !pod.pod_group.is_some_and(known) {
             return false;
         }
         let status = shown(input, now, self.stuck_after);

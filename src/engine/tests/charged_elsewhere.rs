@@ -27,7 +27,7 @@ fn see(engine: &mut Engine, pod: &PodInput) {
 /// A pod that runs and is always to count.
 fn running(group: &GroupInput, number: usize) -> PodInput {
     PodInput {
-        home: Some("q".into()),
+        fallback_queue: Some("q".into()),
         ..placed(pod(group, number, "1"), "n0")
     }
 }
@@ -63,7 +63,7 @@ fn a_pod_counts_from_when_it_is_known_to_be_of_the_shard() {
     known(&mut engine, &honest);
     let stray = running(&elsewhere, 0);
     let unknown = PodInput {
-        home: None,
+        fallback_queue: None,
         ..stray.clone()
     };
     see(&mut engine, &unknown);
@@ -168,7 +168,7 @@ fn a_pod_without_group_and_queue_is_not_charged() {
     let honest = group("a", "q", 0);
     known(&mut engine, &honest);
     let stray = PodInput {
-        home: None,
+        fallback_queue: None,
         ..running(&group("nosuch", "q", 0), 0)
     };
     see(&mut engine, &stray);

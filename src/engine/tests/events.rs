@@ -177,7 +177,7 @@ fn a_device_is_taken_until_the_pod_that_reserves_it_is_gone() {
         status: PodStatus::Running,
         node: Some("n0".into()),
         foreign: true,
-        utility: true,
+        of_unikai: true,
         reservation: true,
         gpu_groups: vec!["g".into()],
         ..pod(&group, 1, "1")

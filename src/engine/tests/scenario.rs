@@ -492,9 +492,9 @@ pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
         releasing_since: None,
         node: None,
         foreign: false,
-        utility: false,
+        of_unikai: false,
         reservation: false,
-        home: None,
+        fallback_queue: None,
         needs: Arc::new(Needs {
             request: Amounts {
                 cpu: 1,

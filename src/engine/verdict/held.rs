@@ -108,7 +108,7 @@ impl HeldByAll {
 
 fn held_by(model: &Model, id: PodId, position: usize) -> i64 {
     let pod = &model.pods()[id];
-    if pod.input.utility || pod.input.reservation {
+    if pod.input.of_unikai || pod.input.reservation {
         0
     } else if position <= GPUS {
         model.accepted(id)[position]

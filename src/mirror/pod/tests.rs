@@ -116,7 +116,7 @@ fn a_pod_is_read_whole() {
         (Some(7), true, false)
     );
     assert_eq!(
-        (read.foreign, read.utility, read.reservation, read.blocked),
+        (read.foreign, read.of_unikai, read.reservation, read.blocked),
         (false, false, false, None)
     );
 }
@@ -222,16 +222,16 @@ fn pods_of_other_schedulers_are_foreign_and_utility_pods_are_marked() {
     let scaling = plain(
         "{metadata: {name: p, namespace: kai-scale-adjust}, spec: {serviceAccountName: kai-scale-adjust, containers: []}}",
     );
-    assert_eq!((scaling.utility, scaling.reservation), (true, false));
+    assert_eq!((scaling.of_unikai, scaling.reservation), (true, false));
 }
 
-/// A pod with that namespace, service account, labels and number of GPUs: whether it is a utility pod, and whether its GPU counts as shared.
+/// A pod with that namespace, service account, labels and number of GPUs: whether it is a pod of unikai, and whether its GPU counts as shared.
 fn reservation(namespace: &str, account: &str, labels: &str, gpus: u32) -> (bool, bool) {
     let read = plain(&format!(
         "{{metadata: {{name: p, namespace: {namespace}, labels: {{{labels}}}}}, spec: {{serviceAccountName: {account}, nodeName: n, containers: [
             {{name: c, resources: {{requests: {{nvidia.com/gpu: '{gpus}'}}}}}}]}}}}"
     ));
-    (read.utility, read.reservation)
+    (read.of_unikai, read.reservation)
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn an_object_that_is_set_aside_is_ignored_until_it_changes() {
         world
             .0
             .aside
-            .leave_out(&aside::Identity::of(&PackedChange::Applied(version(number))));
+            .set_object_aside(&aside::Identity::of(&PackedChange::Applied(version(number))));
         assert!(world.apply(version(number)).is_empty(), "{number}: it is as it was");
         assert_eq!(aside(&mut world), [("Pod", 1)]);
     }
@@ -141,7 +141,7 @@ fn an_object_that_is_set_aside_is_ignored_until_it_changes() {
     world
         .0
         .aside
-        .leave_out(&aside::Identity::of(&PackedChange::Applied(version(3))));
+        .set_object_aside(&aside::Identity::of(&PackedChange::Applied(version(3))));
     assert!(world.apply(version(4)).is_empty(), "three times are enough");
     let mut next = World::default();
     next.0.aside.follow(&world.0.aside);

@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use super::*;
-use crate::components::binder::intent;
+use crate::components::binder::bind_request;
 use crate::engine::policy::ActionKind;
 
 fn bind() -> OrderedBind {
     let request = json!({"metadata": {"name": "a"}, "spec": {"podName": "a", "selectedNode": "n1"}});
     let pod = json!({"metadata": {"namespace": "team", "name": "a", "uid": "a"}});
     let (request, pod) = (serde_json::from_value(request), serde_json::from_value(pod));
-    intent::bind(&request.unwrap(), &pod.unwrap(), "", Some(Vec::new())).unwrap()
+    bind_request::bind(&request.unwrap(), &pod.unwrap(), "", Some(Vec::new())).unwrap()
 }
 
 fn evict() -> Evict {

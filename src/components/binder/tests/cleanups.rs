@@ -111,7 +111,7 @@ impl Lab {
         while api.list(&Default::default()).await.is_err() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        let mut request = intent::request(&bind(pod, "n1"), &Settings::default());
+        let mut request = bind_request::request(&bind(pod, "n1"), &Settings::default());
         if !ours {
             request.metadata.labels = None;
         }

@@ -21,7 +21,7 @@ fn pod() -> Pod {
 async fn failed_binds_are_kept_only_for_existing_pods() {
     let mut binder = binder();
     let (bind, failed) = (
-        intent::tests::decided(),
+        bind_request::tests::decided(),
         Report::new(Ending::Failed("refused".to_owned())),
     );
     let wait = |binder: &Binder| binder.failures.waits(&bind).pod;
@@ -61,8 +61,8 @@ async fn refused_evictions_are_kept_only_for_existing_pods() {
 #[tokio::test]
 async fn a_bind_request_that_is_gone_is_not_reviewed_when_its_pod_changes() {
     let mut binder = binder();
-    let decided = intent::tests::decided();
-    let request = Arc::new(intent::request(&decided, &binder.context.settings));
+    let decided = bind_request::tests::decided();
+    let request = Arc::new(bind_request::request(&decided, &binder.context.settings));
     let change = |of: fn(Object) -> Change| of(Object::BindRequest(Arc::clone(&request)));
     let pod = Change::Applied(Object::Pod(Arc::new(pod())));
     binder.changed(change(Change::Applied));

@@ -16,7 +16,7 @@ use crate::components::write_slots::WriteSlots;
 /// Binds of so many pods of a namespace.
 fn binds(namespace: &str, count: usize, steps: &[Step]) -> Vec<OrderedBind> {
     let bind = |number| {
-        let mut bind = intent::tests::decided();
+        let mut bind = bind_request::tests::decided();
         let name = format!("{namespace}-{number}");
         bind.placement.pod = PodRef::new(namespace, &name, &name);
         bind.steps = steps.to_vec();

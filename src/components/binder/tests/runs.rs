@@ -221,7 +221,7 @@ async fn a_second_multi_step_bind_of_a_pod_is_refused() {
 async fn existing_bind_requests_are_carried_out_once_the_watches_are_complete() {
     let case = Case::starting().await;
     let ordered = case.sharing("a").await;
-    let request = intent::request(&ordered, &Settings::default());
+    let request = bind_request::request(&ordered, &Settings::default());
     let api: Api<BindRequest> = Api::namespaced(case.lab.admin.clone(), "team");
     api.create(&PostParams::default(), &request).await.unwrap();
     case.watch().await;
@@ -243,7 +243,7 @@ async fn existing_bind_requests_are_carried_out_once_the_watches_are_complete() 
 async fn bind_requests_of_other_clients_are_tried_up_to_their_backoff_limit() {
     let case = Case::new().await;
     let ordered = case.sharing("a").await;
-    let mut request = intent::request(&ordered, &Settings::default());
+    let mut request = bind_request::request(&ordered, &Settings::default());
     (request.metadata.labels, request.spec.backoff_limit) = (None, Some(2));
     let api: Api<BindRequest> = Api::namespaced(case.lab.admin.clone(), "team");
     api.create(&PostParams::default(), &request).await.unwrap();

@@ -76,7 +76,7 @@ impl Case {
 
     /// A bind request of another client, with so many failed attempts.
     async fn foreign_request(&self, bind: &OrderedBind, failed: i32) {
-        let mut request = intent::request(bind, &Settings::default());
+        let mut request = bind_request::request(bind, &Settings::default());
         (request.metadata.labels, request.spec.backoff_limit) = (None, Some(10));
         let status = json!({"phase": "Failed", "failedAttempts": failed});
         let mut request = json!(request);

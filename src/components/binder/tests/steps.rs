@@ -96,7 +96,7 @@ impl Case {
     }
 
     async fn make_request(&self, change: impl FnOnce(&mut BindRequest)) -> BindRequest {
-        let mut request = intent::request(&self.bind, &Settings::default());
+        let mut request = bind_request::request(&self.bind, &Settings::default());
         change(&mut request);
         let api: Api<BindRequest> = Api::namespaced(self.lab.admin.clone(), "team");
         api.create(&PostParams::default(), &request).await.unwrap()

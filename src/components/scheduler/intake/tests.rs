@@ -11,7 +11,7 @@ use crate::components::watches::{Key, Stores};
 use crate::engine::input::{GroupKey, Time};
 use crate::engine::model::pod::Status;
 use crate::engine::tests::faults::panic_when_served;
-use crate::mirror::aside::HELD_BACK;
+use crate::mirror::aside::GROUP_FAILED;
 
 pub const NOW: Time = Time(1_000_000);
 
@@ -77,7 +77,7 @@ impl Cluster {
             .intake
             .object(object, true, NOW, &|tell| self.stores.objects().for_each(tell));
         taken
-            .left_out
+            .failed_objects
             .iter()
             .map(|object| format!("{} {}", object.kind, object.key))
             .collect()
@@ -244,7 +244,7 @@ fn a_failed_cycle_is_repeated_on_a_new_model() {
     let (bound, failures) = cluster.bound_in_the_end();
     assert_eq!((bound, failures.len()), (vec!["odd-pod".to_owned()], 1));
     assert_eq!(failures[0].panic, "the fault");
-    assert!(failures[0].taken.held_back.is_none());
+    assert!(failures[0].taken.failed_group.is_none());
     assert_eq!(cluster.aside(), 0);
 }
 
@@ -257,9 +257,9 @@ fn a_pod_group_whose_cycles_panic_is_set_aside_until_it_changes_and_others_are_s
     panic_when_served(&odd, 2);
     let (bound, mut failures) = cluster.bound_in_the_end();
     assert_eq!((bound, failures.len()), (vec!["other-pod".to_owned()], 2));
-    assert_eq!(failures.remove(1).taken.held_back, Some(odd.clone()));
+    assert_eq!(failures.remove(1).taken.failed_group, Some(odd.clone()));
     let all: Vec<_> = cluster.intake.core.mirror.aside.all().collect();
-    assert_eq!(all, [("PodGroup", "ns", "odd", HELD_BACK.to_owned())]);
+    assert_eq!(all, [("PodGroup", "ns", "odd", GROUP_FAILED.to_owned())]);
 
     cluster.submit("odd", 2, "preemptible");
     assert_eq!(cluster.bound(), Vec::<String>::new(), "it asks for the same as before");

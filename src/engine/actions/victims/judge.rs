@@ -120,7 +120,7 @@ impl Judge<'_> {
         if let Some(reclaimer) = action.min_runtime(case.queue) {
             self.minimum_runtimes_kept(candidate, reclaimer)?;
         }
-        let all_placed = || candidate.victims().into_iter().all(|pod| !self.left_out(pod));
+        let all_placed = || candidate.victims().into_iter().all(|pod| !self.unplaced(pod));
         let fine = (!action.must_place_victims() || all_placed())
             && (!action.is_between_queues() || self.fair(case, pods, candidate));
         if fine { Ok(()) } else { Err(Objection::Other) }
@@ -170,7 +170,7 @@ impl Judge<'_> {
             .map(|(at, batch)| (batch.pod_group, at))
             .collect();
         order.sort_unstable();
-        let counts = |pod: &PodId| !self.context.policy.consolidating_reclaim || self.left_out(*pod);
+        let counts = |pod: &PodId| !self.context.policy.consolidating_reclaim || self.unplaced(*pod);
         let all_of = |same: &[(PodGroupId, usize)]| -> (usize, PodGroupId, PodIds) {
             let pods = same.iter().flat_map(|(_, at)| batches[*at].pods.iter().copied());
             (same[0].1, same[0].0, pods.filter(counts).collect())
@@ -249,7 +249,7 @@ impl Judge<'_> {
 
     /// Whether a victim lost its place and got no other.
     #[must_use]
-    pub fn left_out(self, pod: PodId) -> bool {
+    pub fn unplaced(self, pod: PodId) -> bool {
         self.model.pods()[pod].state.status == Status::Releasing
     }
 }

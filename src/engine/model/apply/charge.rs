@@ -20,12 +20,17 @@ impl Model {
         if (takes(&named) && !refused) || !pod_group.holds() {
             return named;
         }
-        let homes = pod_group
+        let fallback_queues = pod_group
             .pods
             .iter()
-            .filter_map(|pod| self.pods[*pod].input.home.as_ref());
-        let homes = homes.filter_map(|home| self.queues.id(home));
-        pod_group.queue.into_iter().chain(homes).find(takes).unwrap_or(named)
+            .filter_map(|pod| self.pods[*pod].input.fallback_queue.as_ref());
+        let fallback_queues = fallback_queues.filter_map(|fallback_queue| self.queues.id(fallback_queue));
+        pod_group
+            .queue
+            .into_iter()
+            .chain(fallback_queues)
+            .find(takes)
+            .unwrap_or(named)
     }
 
     /// The queue to charge a pod group to, and whether it differs from the one that it names.
