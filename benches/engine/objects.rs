@@ -123,7 +123,7 @@ pub fn pod(group: &GroupKey, pod: &str) -> PodInput {
         releasing_since: None,
         node: None,
         foreign: false,
-        utility: false,
+        of_unikai: false,
         reservation: false,
         fallback_queue: None,
         needs: Arc::new(Needs {

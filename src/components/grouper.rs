@@ -259,7 +259,7 @@ impl Grouper {
         for _ in 0..PODS_AT_ONCE {
             let Some(pod) = self.queue.pop() else { return };
             if let Err(panic) = panics::catch(|| self.group(&pod)) {
-                self.set_aside(&pod, &panic);
+                self.set_pod_aside(&pod, &panic);
             }
         }
     }
@@ -270,7 +270,7 @@ impl Grouper {
     }
 
     /// Records that grouping a pod panicked. It has no group until it changes.
-    fn set_aside(&mut self, pod: &Member, panic: &str) {
+    fn set_pod_aside(&mut self, pod: &Member, panic: &str) {
         let entry = self.grouped_pods.get(&pod.uid);
         if let Some(pod) = entry.and_then(|entry| self.shown(&entry.pod)) {
             let change = Change::Applied(Object::Pod(Arc::clone(&pod)));
@@ -416,7 +416,7 @@ impl Grouper {
             Ok(Ok(Found::Skipped)) => self.report_skipped(&pod),
             Ok(Ok(Found::Group(grouped, _))) => self.grouped(&member, &pod, *grouped),
             Ok(Err(error)) => self.failed(&member.uid, &error.to_string()),
-            Err(panic) => self.set_aside(&member, &panic),
+            Err(panic) => self.set_pod_aside(&member, &panic),
         }
     }
 

@@ -5,6 +5,7 @@ mod carry;
 mod charged_elsewhere;
 mod devices;
 mod events;
+mod evictions_in_vain;
 pub mod faults;
 mod growth;
 pub mod holdings;

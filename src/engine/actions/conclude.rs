@@ -20,7 +20,13 @@ mod limits;
 
 /// Makes decisions of the committed state changes, and marks them in the model as assumed.
 pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
-    let Cycle { model, kept, log, .. } = cycle;
+    let Cycle {
+        model,
+        kept,
+        log,
+        context,
+        ..
+    } = cycle;
     hold_back_parts(model);
     let mut seen = NodeSet::default();
     let mut decided = model.take_decided();
@@ -40,6 +46,16 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
         eviction
             .exceeds
             .extend(beyond.get(&eviction.pod.uid).into_iter().flatten().cloned());
+    }
+    let mut preemptors: Vec<&GroupKey> = decisions
+        .evict
+        .iter()
+        .filter_map(|eviction| eviction.for_group.as_ref())
+        .collect();
+    preemptors.sort_unstable();
+    preemptors.dedup();
+    for preemptor in preemptors {
+        model.evicted_for(preemptor, context.now);
     }
     limits::await_evictions(model, &mut decisions.bind);
     for &pod_group in &log.timed {

@@ -100,6 +100,8 @@ causes! {
     Priority = "priority",
     /// The preemption delay of the pod group has not elapsed.
     PreemptionDelay = "preemption_delay",
+    /// Pods were evicted for the pod group several times, in vain.
+    EvictionsInVain = "evictions_in_vain",
     /// The pod group is pipelined: it waits for releasing pods to terminate.
     Leaving = "leaving",
     /// Too little is free, and no other cause is known.

@@ -3,6 +3,8 @@
 //! Functions on the tree take the number of active pods per pod set as an argument, so that they apply to a pod group as it is, to what
 //! is left of it after evictions, or to a part of it.
 
+pub mod delay;
+
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
@@ -12,6 +14,8 @@ use smol_str::SmolStr;
 use crate::api::limits;
 use crate::api::names::priority_class;
 use crate::engine::input::{GroupInput, GroupKey, Keyed, Name, Table, Time, TopologyConstraint};
+
+use delay::EvictionsFor;
 
 use super::epochs::Epoch;
 use super::ids::{PodId, QueueId};
@@ -174,6 +178,8 @@ pub struct PodGroup {
     pub broken: Option<Box<str>>,
     /// Epoch of the last permanent change of its pods or settings; unique among pod groups.
     pub changed: Epoch,
+    /// Evictions that were decided for it. Not part of what is compared with a model built anew: it begins empty there.
+    pub evictions_for: EvictionsFor,
     /// Last start and last eviction as decided here; the object shows them later.
     decided: [Option<Time>; 2],
 }
@@ -243,6 +249,7 @@ impl PodGroup {
             pods: PodIds::new(),
             broken: None,
             changed: 0,
+            evictions_for: EvictionsFor::default(),
             decided: [None; 2],
         }
     }
@@ -286,7 +293,7 @@ impl PodGroup {
         past(&mut input.stale_since);
         let same = |known: &GroupInput| known.uid == input.uid || known.uid.is_empty() || input.uid.is_empty();
         let Some(known) = self.input.as_deref().filter(|known| same(known)) else {
-            self.decided = [None; 2];
+            (self.decided, self.evictions_for) = ([None; 2], EvictionsFor::default());
             return;
         };
         let [started, evicted] = self.decided;
@@ -365,16 +372,6 @@ impl PodGroup {
     /// All pod sets.
     pub fn pod_sets(&self) -> impl Iterator<Item = (Member, &PodSet)> {
         (0..self.tree.len()).filter_map(|member| self.pods(member as Member).map(|pods| (member as Member, pods)))
-    }
-
-    /// Until when it may not trigger evictions: its preemption delay, from its creation or its last eviction on.
-    #[must_use]
-    pub fn delayed_until(&self) -> Option<Time> {
-        let input = self.input.as_ref()?;
-        let delay = input.preemption_delay.filter(|delay| *delay > 0)?;
-        Some(Time(
-            input.created.max(input.last_eviction.unwrap_or(input.created)).0 + delay,
-        ))
     }
 
     /// Whether it is not tried, even if it fits.

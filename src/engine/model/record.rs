@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::input::devices::AllocationInput;
-use crate::engine::input::{Name, Time};
+use crate::engine::input::{GroupKey, Name, Time};
 
 use super::Model;
 use super::devices::Allocation;
@@ -12,6 +12,7 @@ use super::epochs::Change;
 use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId};
 use super::node_set::NodeSet;
 use super::pod::{Assumed, GroupList, Status};
+use super::pod_group::delay::EvictionsFor;
 use super::resources::Shared;
 
 impl Model {
@@ -22,8 +23,15 @@ impl Model {
 
     /// Records a decision that the API server does not show yet.
     pub fn assume(&mut self, pod: PodId, assumed: Assumed) {
-        if assumed == Assumed::Evicted {
-            self.evicting.push(self.pods[pod].input.pod.uid.clone());
+        let pod_group = self.pods[pod].pod_group;
+        let evictions_for = pod_group.map(|pod_group| &mut self.pod_groups[pod_group].evictions_for);
+        match assumed {
+            Assumed::Bound => evictions_for.into_iter().for_each(EvictionsFor::bound),
+            Assumed::Evicted => {
+                evictions_for.into_iter().for_each(EvictionsFor::evicted);
+                self.evicting.push(self.pods[pod].input.pod.uid.clone());
+            }
+            Assumed::Nothing => {}
         }
         self.pods[pod].assumed = assumed;
     }
@@ -41,6 +49,13 @@ impl Model {
     /// Records the start of a pod group.
     pub fn started(&mut self, pod_group: PodGroupId, now: Time) {
         self.pod_groups[pod_group].started(now);
+    }
+
+    /// Records that pods are evicted for a pod group.
+    pub fn evicted_for(&mut self, pod_group: &GroupKey, now: Time) {
+        if let Some(id) = self.pod_groups.id(pod_group) {
+            self.pod_groups[id].evictions_for.decided(now);
+        }
     }
 
     /// Records that pods of a pod group are evicted for others.

@@ -450,7 +450,7 @@ proptest! {
                 quiet += 1;
             } else {
                 busy += 1;
-                prop_assert!(busy <= 12 && quiet == 0, "after {busy} cycles, {quiet} quiet: {decisions:?}");
+                prop_assert!(busy <= 30 && quiet == 0, "after {busy} cycles, {quiet} quiet: {decisions:?}");
             }
             carry_out(&mut engine, &mut events, &decisions);
             look_again(&mut engine);

@@ -13,6 +13,7 @@ use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::input::{GPU, Name, Time};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
+use crate::engine::model::pod_group::delay::{Delay, DelayCause};
 use crate::engine::model::resources::{GPUS, Shared};
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
@@ -89,7 +90,7 @@ struct Holders {
 struct AnswerKey {
     kind: (ClassId, ShapeId),
     queue: Option<QueueId>,
-    rank: (i64, bool, Option<Time>),
+    rank: (i64, bool, Option<Delay>),
     amounts: (usize, i64, i64),
     intro: String,
     namespace: String,
@@ -129,7 +130,7 @@ impl Answers {
             rank: (
                 input.map_or(0, |input| input.priority),
                 input.is_some_and(|input| input.preemptible),
-                entry.delayed_until(),
+                entry.delay(),
             ),
             amounts: (lack.position, lack.asked, lack.free),
             intro: intro.to_owned(),
@@ -164,8 +165,8 @@ fn holders(
     found: &Holders,
 ) -> (Verdict, Option<Time>) {
     let delayed = model.pod_groups()[lack.pod_group]
-        .delayed_until()
-        .filter(|until| *until > context.now);
+        .delay()
+        .filter(|delay| delay.until > context.now);
     let lacking = lack.asked - lack.free;
     let sum = |wanted: &StayReason| -> i64 {
         let of = found.each.iter().filter(|((stay, _), _)| stay == wanted);
@@ -203,14 +204,19 @@ fn holders(
         found,
     };
     if binding == StayReason::Free
-        && let Some(until) = delayed
+        && let Some(delay) = delayed
     {
-        let until_text = instant(until, context.now);
         let sentence = format!(
-            "{intro}: nothing is evicted for it before {until_text} (preemptionDelay); {}",
+            "{intro}: nothing is evicted for it before {} ({}); {}",
+            instant(delay.until, context.now),
+            delay.cause,
             teller.queue_holds(*queue)
         );
-        return (Verdict::new(Cause::PreemptionDelay, sentence), Some(until));
+        let cause = match delay.cause {
+            DelayCause::PreemptionDelay(_) => Cause::PreemptionDelay,
+            DelayCause::InVain(_) => Cause::EvictionsInVain,
+        };
+        return (Verdict::new(cause, sentence), Some(delay.until));
     }
     let (cause, sentence) = teller.sentence(&binding, *queue, holding);
     let until = holding.until.filter(|until| *until > context.now);

@@ -137,8 +137,8 @@ fn pick_preemptor(model: &Model, context: CycleContext, action: EvictingAction, 
     let input = model.pod_groups()[pod_group].input.as_ref();
     let suits = input.is_some_and(|input| action.serves(input))
         && model.pod_groups()[pod_group]
-            .delayed_until()
-            .is_none_or(|until| until <= context.now);
+            .delay()
+            .is_none_or(|delay| delay.until <= context.now);
     if suits { Pick::Take } else { Pick::Pass }
 }
 

@@ -7,6 +7,7 @@ use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{largest_gpu, reclaim, wanted};
 use crate::engine::input::Time;
 use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
+use crate::engine::model::pod_group::delay::{Delay, DelayCause};
 use crate::engine::model::resources::Shared;
 use crate::engine::placement::bounds::never_fits;
 use crate::engine::placement::claims;
@@ -21,7 +22,7 @@ pub fn may_reclaim(cycle: &Cycle, queue: QueueId, entry: &Shared, preemptible: b
     cycle.context.rules.shares && reclaim::may_reclaim(cycle.model, queue, entry, preemptible)
 }
 
-/// Records which pod groups an action skips because of their preemption delay.
+/// Records which pod groups an action skips for some time, because of their preemption delay or of evictions in vain.
 pub fn note_delays(cycle: &mut Cycle, action: EvictingAction) {
     let pending: Vec<PodGroupId> = cycle.model.pending().iter().copied().collect();
     for pod_group in pending {
@@ -31,20 +32,24 @@ pub fn note_delays(cycle: &mut Cycle, action: EvictingAction) {
         let suits = cycle.kept.sorted.waiting(pod_group).is_some()
             && schedulable_queue(cycle.model, pod_group).is_some()
             && action.serves(input);
-        let Some(until) = cycle.model.pod_groups()[pod_group]
-            .delayed_until()
-            .filter(|until| suits && *until > cycle.context.now)
+        let Some(Delay { until, cause }) = cycle.model.pod_groups()[pod_group]
+            .delay()
+            .filter(|delay| suits && delay.until > cycle.context.now)
         else {
             continue;
         };
-        let delay = input.preemption_delay.unwrap_or(0);
         cycle.log.delayed_until.insert(until);
         if !cycle.log.note(pod_group).names(ReasonCode::PreemptionDelayNotElapsed) {
-            let message = format!(
-                "Workload is within its preemption delay window ({}) and may not trigger evictions before {}",
-                duration(delay),
-                instant(until)
-            );
+            let why = match cause {
+                DelayCause::PreemptionDelay(delay) => {
+                    format!(
+                        "Workload is within its preemption delay window ({}) and",
+                        duration(delay)
+                    )
+                }
+                DelayCause::InVain(times) => format!("Pods were evicted for this workload {times} times in vain: it"),
+            };
+            let message = format!("{why} may not trigger evictions before {}", instant(until));
             cycle
                 .log
                 .refuse(pod_group, ReasonCode::PreemptionDelayNotElapsed, message);

@@ -1,0 +1,178 @@
+//! Until when no pods are evicted for a pod group: its preemption delay, and a delay after evictions in vain.
+//!
+//! Workloads that can evict each other would do so for ever. The rules of reclaim, preempt and consolidation exclude this in most cases, and nothing excludes it in all:
+//! shares, priorities, limits and the places on nodes act together. So where pods are evicted for a pod group again although the last evictions for it
+//! did not help, the next ones are delayed more and more. KAI has no such limit.
+
+use std::fmt;
+
+use crate::engine::input::{Millis, Time};
+
+use super::PodGroup;
+
+/// Evictions in vain that cause no delay yet.
+const WITHOUT_DELAY: u32 = 2;
+
+/// The delay after the next one; each further one doubles it.
+const FIRST: Millis = 10_000;
+
+/// The longest delay.
+const LONGEST: Millis = 600_000;
+
+/// The count starts anew if nothing was evicted for so long.
+const FORGOTTEN: Millis = 3 * LONGEST;
+
+/// Evictions for a pod group, and whether they helped it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EvictionsFor {
+    /// When the last ones were decided.
+    last: Option<Time>,
+    /// A pod of the pod group was bound since.
+    bound: bool,
+    /// A pod of the pod group was evicted since.
+    evicted: bool,
+    /// How often new ones were decided although the last ones had not helped.
+    in_vain: u32,
+}
+
+impl EvictionsFor {
+    /// Records that a pod of the pod group is bound.
+    pub fn bound(&mut self) {
+        self.bound = true;
+    }
+
+    /// Records that a pod of the pod group is evicted.
+    pub fn evicted(&mut self) {
+        self.evicted = true;
+    }
+
+    /// Records that pods are evicted for the pod group. The last evictions were in vain if it got no place since, or lost one.
+    pub fn decided(&mut self, now: Time) {
+        let known = self
+            .last
+            .filter(|last| now.0.abs_diff(last.0) <= FORGOTTEN.unsigned_abs());
+        let in_vain = match known {
+            Some(_) if self.evicted || !self.bound => self.in_vain.saturating_add(1),
+            Some(_) => self.in_vain,
+            None => 0,
+        };
+        *self = Self {
+            last: Some(now),
+            in_vain,
+            ..Self::default()
+        };
+    }
+
+    /// The delay that follows.
+    fn delay(&self) -> Option<Delay> {
+        let doublings = self.in_vain.checked_sub(WITHOUT_DELAY + 1)?;
+        let delay = FIRST
+            .checked_shl(doublings)
+            .filter(|delay| (0..LONGEST).contains(delay));
+        Some(Delay {
+            until: Time(self.last?.0.saturating_add(delay.unwrap_or(LONGEST))),
+            cause: DelayCause::InVain(self.in_vain),
+        })
+    }
+}
+
+/// No pods are evicted for a pod group for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Delay {
+    /// Its end.
+    pub until: Time,
+    /// Why.
+    pub cause: DelayCause,
+}
+
+/// Why no pods are evicted for a pod group for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DelayCause {
+    /// Its preemption delay, from its creation or its last eviction on.
+    PreemptionDelay(Millis),
+    /// Evictions for it were in vain so many times.
+    InVain(u32),
+}
+
+impl fmt::Display for DelayCause {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::PreemptionDelay(_) => f.write_str("preemptionDelay"),
+            Self::InVain(times) => write!(f, "evictions for it were in vain {times} times"),
+        }
+    }
+}
+
+impl PodGroup {
+    /// The delay during which it may not trigger evictions. It may have passed.
+    #[must_use]
+    pub fn delay(&self) -> Option<Delay> {
+        self.preemption_delay().max(self.evictions_for.delay())
+    }
+
+    fn preemption_delay(&self) -> Option<Delay> {
+        let input = self.input.as_ref()?;
+        let delay = input.preemption_delay.filter(|delay| *delay > 0)?;
+        let from = input.created.max(input.last_eviction.unwrap_or(input.created));
+        Some(Delay {
+            until: Time(from.0.saturating_add(delay)),
+            cause: DelayCause::PreemptionDelay(delay),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evictions_in_vain_delay_the_next_ones_more_and_more() {
+        let mut history = EvictionsFor::default();
+        let mut now = 0;
+        let mut seconds = Vec::new();
+        for _ in 0..12 {
+            history.decided(Time(now));
+            let delay = history.delay().map_or(0, |delay| delay.until.0 - now);
+            seconds.push(delay / 1000);
+            now += delay;
+        }
+        assert_eq!(seconds, [0, 0, 0, 10, 20, 40, 80, 160, 320, 600, 600, 600]);
+    }
+
+    #[test]
+    fn evictions_help_if_a_pod_is_bound_and_none_is_evicted() {
+        let mut history = EvictionsFor::default();
+        for _ in 0..100 {
+            history.decided(Time(0));
+            history.bound();
+        }
+        assert_eq!(history.delay(), None);
+        for _ in 0..3 {
+            history.bound();
+            history.evicted();
+            history.decided(Time(0));
+        }
+        assert!(history.delay().is_some(), "it lost its place each time");
+    }
+
+    #[test]
+    fn evictions_in_vain_are_forgotten_after_a_while() {
+        let mut history = EvictionsFor::default();
+        for _ in 0..5 {
+            history.decided(Time(0));
+        }
+        history.decided(Time(FORGOTTEN + 1));
+        assert_eq!(history.delay(), None);
+    }
+
+    #[test]
+    fn no_number_of_evictions_overflows() {
+        let mut history = EvictionsFor {
+            in_vain: u32::MAX,
+            last: Some(Time(i64::MAX)),
+            ..EvictionsFor::default()
+        };
+        history.decided(Time(i64::MAX));
+        assert_eq!(history.delay().map(|delay| delay.until), Some(Time(i64::MAX)));
+    }
+}
