@@ -120,7 +120,7 @@ pub struct Model {
     /// Pods whose state was changed by a committed statement in this cycle, in order.
     decided: Vec<PodId>,
     /// Uids of pods that were evicted; some may be known to terminate, or be gone, since the list was read last.
-    evicting: Vec<Name>,
+    evicting: BTreeMap<Name, Option<PodGroupId>>,
 }
 
 /// Facts derived from all nodes.

@@ -1,6 +1,6 @@
 //! The end of a cycle: the pod states that the cycle changed become decisions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::decision::{Bind, ClaimGrant, Decisions, Eviction, GroupTimes, Pipeline};
 use crate::engine::input::{GPU, GpuKind, GroupKey, Name, PodInput, WHOLE};
@@ -9,7 +9,7 @@ use crate::engine::model::devices::claims::Used;
 use crate::engine::model::ids::{PodGroupId, PodId};
 use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::numa::{Ledger, ZoneShare};
-use crate::engine::model::pod::{Assumed, Place, State, Status};
+use crate::engine::model::pod::{Place, State, Status};
 use crate::engine::model::resources::GPUS;
 
 use super::cycle::Cycle;
@@ -47,13 +47,11 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
             .exceeds
             .extend(beyond.get(&eviction.pod.uid).into_iter().flatten().cloned());
     }
-    let mut preemptors: Vec<&GroupKey> = decisions
+    let preemptors = decisions
         .evict
         .iter()
-        .filter_map(|eviction| eviction.for_group.as_ref())
-        .collect();
-    preemptors.sort_unstable();
-    preemptors.dedup();
+        .filter_map(|eviction| model.pod_groups().id(eviction.for_group.as_ref()?));
+    let preemptors: BTreeSet<PodGroupId> = preemptors.collect();
     for preemptor in preemptors {
         model.evicted_for(preemptor, context.now);
     }
@@ -103,7 +101,7 @@ fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, bound: bool, d
     if state.status == Status::Allocated {
         decisions.bind.extend(bind(model, id));
         model.binding(id);
-        model.assume(id, Assumed::Bound);
+        model.assume_bound(id);
         return;
     }
     if let Some(place) = state.plan.as_ref().filter(|_| state.status == Status::Pipelined) {
@@ -113,7 +111,10 @@ fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, bound: bool, d
         return;
     }
     if state.hold.is_some() && bound {
-        decisions.evict.extend(eviction(model, log, id));
+        let eviction = eviction(model, log, id);
+        let preemptor = eviction.as_ref().and_then(|eviction| eviction.for_group.as_ref());
+        let preemptor = preemptor.and_then(|preemptor| model.pod_groups().id(preemptor));
+        decisions.evict.extend(eviction);
         model.settle(
             id,
             State {
@@ -122,7 +123,7 @@ fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, bound: bool, d
                 ..state
             },
         );
-        model.assume(id, Assumed::Evicted);
+        model.assume_evicted(id, preemptor);
     } else {
         model.settle(id, State::nowhere(Status::Pending));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::input::devices::AllocationInput;
-use crate::engine::input::{GroupKey, Name, Time};
+use crate::engine::input::{Name, Time};
 
 use super::Model;
 use super::devices::Allocation;
@@ -12,7 +12,6 @@ use super::epochs::Change;
 use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId};
 use super::node_set::NodeSet;
 use super::pod::{Assumed, GroupList, Status};
-use super::pod_group::delay::EvictionsFor;
 use super::resources::Shared;
 
 impl Model {
@@ -21,29 +20,29 @@ impl Model {
         self.mark_changed(true);
     }
 
-    /// Records a decision that the API server does not show yet.
-    pub fn assume(&mut self, pod: PodId, assumed: Assumed) {
-        let pod_group = self.pods[pod].pod_group;
-        let evictions_for = pod_group.map(|pod_group| &mut self.pod_groups[pod_group].evictions_for);
-        match assumed {
-            Assumed::Bound => evictions_for.into_iter().for_each(EvictionsFor::bound),
-            Assumed::Evicted => {
-                evictions_for.into_iter().for_each(EvictionsFor::evicted);
-                self.evicting.push(self.pods[pod].input.pod.uid.clone());
-            }
-            Assumed::Nothing => {}
+    /// Records that a pod is to be bound, which the API server does not show yet.
+    pub fn assume_bound(&mut self, pod: PodId) {
+        if let Some(pod_group) = self.pods[pod].pod_group {
+            self.pod_groups[pod_group].evictions_for.bound();
         }
-        self.pods[pod].assumed = assumed;
+        self.pods[pod].assumed = Assumed::Bound;
+    }
+
+    /// Records that a pod is to be evicted, for a pod group if any, which the API server does not show yet.
+    pub fn assume_evicted(&mut self, pod: PodId, preemptor: Option<PodGroupId>) {
+        if let Some(pod_group) = self.pods[pod].pod_group {
+            self.pod_groups[pod_group].evictions_for.evicted();
+        }
+        self.pods[pod].assumed = Assumed::Evicted;
+        self.evicting.insert(self.pods[pod].input.pod.uid.clone(), preemptor);
     }
 
     /// Pods whose eviction was decided, and which neither terminate yet nor are known to stay, in order of their uids.
     pub fn evicting(&mut self) -> Vec<PodId> {
         let pods = &self.pods;
         let evicting = |uid: &Name| pods.id(uid).filter(|id| pods[*id].assumed == Assumed::Evicted);
-        self.evicting.retain(|uid| evicting(uid).is_some());
-        self.evicting.sort_unstable();
-        self.evicting.dedup();
-        self.evicting.iter().filter_map(evicting).collect()
+        self.evicting.retain(|uid, _| evicting(uid).is_some());
+        self.evicting.keys().filter_map(evicting).collect()
     }
 
     /// Records the start of a pod group.
@@ -51,11 +50,9 @@ impl Model {
         self.pod_groups[pod_group].started(now);
     }
 
-    /// Records that pods are evicted for a pod group.
-    pub fn evicted_for(&mut self, pod_group: &GroupKey, now: Time) {
-        if let Some(id) = self.pod_groups.id(pod_group) {
-            self.pod_groups[id].evictions_for.decided(now);
-        }
+    /// Records that pods are to be evicted for a pod group.
+    pub fn evicted_for(&mut self, pod_group: PodGroupId, now: Time) {
+        self.pod_groups[pod_group].evictions_for.decided(now);
     }
 
     /// Records that pods of a pod group are evicted for others.

@@ -79,6 +79,16 @@ fn a_workload_that_loses_its_place_again_and_again_waits_longer_and_longer() {
 }
 
 #[test]
+fn evictions_that_the_api_server_refuses_are_not_in_vain() {
+    let mut world = World::new();
+    for times in 0..10 {
+        assert_eq!(world.engine.cycle(NOW).evict.len(), 1, "after {times} times");
+        let (pod, retry_at) = (world.victim.pod.uid.clone(), None);
+        world.engine.apply(Event::Unevicted { pod, retry_at }, NOW);
+    }
+}
+
+#[test]
 fn a_workload_is_placed_during_the_delay_where_resources_are_free() {
     let mut world = World::new();
     world.until_delayed();

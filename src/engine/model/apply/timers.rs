@@ -61,6 +61,10 @@ impl Model {
         };
         self.settle(id, state);
         self.pods[id].assumed = Assumed::Nothing;
+        let preemptor = self.evicting.remove(uid).flatten();
+        if let Some(preemptor) = preemptor.filter(|preemptor| self.pod_groups.contains(*preemptor)) {
+            self.pod_groups[preemptor].evictions_for.failed();
+        }
         self.budgets.refund(uid);
         self.set_retry(id, retry_at);
     }

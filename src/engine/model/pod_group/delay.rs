@@ -31,6 +31,8 @@ pub struct EvictionsFor {
     bound: bool,
     /// A pod of the pod group was evicted since.
     evicted: bool,
+    /// One of them did not happen.
+    failed: bool,
     /// How often new ones were decided although the last ones had not helped.
     in_vain: u32,
 }
@@ -46,13 +48,18 @@ impl EvictionsFor {
         self.evicted = true;
     }
 
-    /// Records that pods are evicted for the pod group. The last evictions were in vain if it got no place since, or lost one.
+    /// Records that an eviction for the pod group did not happen.
+    pub fn failed(&mut self) {
+        self.failed = true;
+    }
+
+    /// Records that pods are to be evicted for the pod group. The last evictions were in vain if they happened, and it got no place since or lost one.
     pub fn decided(&mut self, now: Time) {
         let known = self
             .last
             .filter(|last| now.0.abs_diff(last.0) <= FORGOTTEN.unsigned_abs());
         let in_vain = match known {
-            Some(_) if self.evicted || !self.bound => self.in_vain.saturating_add(1),
+            Some(_) if !self.failed && (self.evicted || !self.bound) => self.in_vain.saturating_add(1),
             Some(_) => self.in_vain,
             None => 0,
         };
