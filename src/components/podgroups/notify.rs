@@ -8,7 +8,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 
-use super::waiting::Said;
+use super::waiting::{Said, WaitingPod};
 use super::{
     Obstacle, ObstacleKind, PodGroups, REASONS_AFTER, Target, UNREPORTED_AFTER, WAITING_AFTER, Write, status,
     unreported,
@@ -241,6 +241,21 @@ impl PodGroups {
         Some((shown, said?, context))
     }
 
+    /// Handles a waiting pod later again.
+    fn look_again(&mut self, pod: &PodRef) {
+        if let Some(waiting) = self.waiting.get_mut(&pod.uid) {
+            waiting.looks += 1;
+            let at = Instant::now() + LOOKS.wait(waiting.looks);
+            self.agenda.plan(&Target::Pod(pod.clone()), at);
+        }
+    }
+
+    /// Whether the scheduler reported the pod in a pod group that does not exist yet.
+    fn reported_in_unknown_group(&self, pod: &PodRef) -> bool {
+        let group = self.waiting.get(&pod.uid).and_then(WaitingPod::reported_in);
+        group.is_some_and(|group| self.group(group).is_none())
+    }
+
     /// Whether the PodGroup disables the condition on its pods.
     fn is_unmarked(&self, pod: &Pod) -> bool {
         let group = self.named_group(pod);
@@ -268,12 +283,14 @@ impl PodGroups {
             return None;
         }
         let Some((shown, said, context)) = self.sentence(pod) else {
-            let waiting = self.waiting.get_mut(&pod.uid)?;
-            waiting.looks += 1;
-            self.agenda.plan(&target, now + LOOKS.wait(waiting.looks));
+            self.look_again(pod);
             return None;
         };
         if !context.is_leading() {
+            // The pod group shows the node pool, and may not be written yet.
+            if self.reported_in_unknown_group(pod) {
+                self.look_again(pod);
+            }
             return None;
         }
         let waiting = self.waiting.get_mut(&pod.uid)?;
@@ -319,3 +336,6 @@ fn waits(pod: &Pod, own: &pods::OwnPods) -> bool {
         && pod.metadata.deletion_timestamp.is_none()
         && own.role(pod) == pods::Role::Workload
 }
+
+#[cfg(test)]
+mod tests;
