@@ -130,7 +130,7 @@ impl Answers {
             rank: (
                 input.map_or(0, |input| input.priority),
                 input.is_some_and(|input| input.preemptible),
-                entry.delay(),
+                entry.delay(context.now),
             ),
             amounts: (lack.position, lack.asked, lack.free),
             intro: intro.to_owned(),
@@ -164,9 +164,6 @@ fn holders(
     intro: &str,
     found: &Holders,
 ) -> (Verdict, Option<Time>) {
-    let delayed = model.pod_groups()[lack.pod_group]
-        .delay()
-        .filter(|delay| delay.until > context.now);
     let lacking = lack.asked - lack.free;
     let sum = |wanted: &StayReason| -> i64 {
         let of = found.each.iter().filter(|((stay, _), _)| stay == wanted);
@@ -204,7 +201,7 @@ fn holders(
         found,
     };
     if binding == StayReason::Free
-        && let Some(delay) = delayed
+        && let Some(delay) = model.pod_groups()[lack.pod_group].delay(context.now)
     {
         let sentence = format!(
             "{intro}: nothing is evicted for it before {} ({}); {}",

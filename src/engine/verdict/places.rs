@@ -403,12 +403,11 @@ impl Unplaced<'_> {
     fn consolidation(&self) -> String {
         let entry = &self.model.pod_groups()[self.pod_group];
         let preemptible = entry.input.as_ref().is_some_and(|input| input.preemptible);
-        let delayed = entry.delay().filter(|delay| delay.until > self.context.now);
         if !self.context.policy.actions.contains(&ActionKind::Consolidation) {
             String::new()
         } else if !preemptible {
             "; consolidation moves nothing for non-preemptible workloads".to_owned()
-        } else if let Some(delay) = delayed {
+        } else if let Some(delay) = entry.delay(self.context.now) {
             let until = instant(delay.until, self.context.now);
             format!("; consolidation moves nothing for it before {until} ({})", delay.cause)
         } else {

@@ -135,10 +135,8 @@ fn next_preemptor(cycle: &Cycle, pod_groups: &mut OrderTree, action: EvictingAct
 
 fn pick_preemptor(model: &Model, context: CycleContext, action: EvictingAction, pod_group: PodGroupId) -> Pick {
     let input = model.pod_groups()[pod_group].input.as_ref();
-    let suits = input.is_some_and(|input| action.serves(input))
-        && model.pod_groups()[pod_group]
-            .delay()
-            .is_none_or(|delay| delay.until <= context.now);
+    let suits =
+        input.is_some_and(|input| action.serves(input)) && model.pod_groups()[pod_group].delay(context.now).is_none();
     if suits { Pick::Take } else { Pick::Pass }
 }
 

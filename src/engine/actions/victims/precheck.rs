@@ -33,8 +33,8 @@ pub fn note_delays(cycle: &mut Cycle, action: EvictingAction) {
             && schedulable_queue(cycle.model, pod_group).is_some()
             && action.serves(input);
         let Some(Delay { until, cause }) = cycle.model.pod_groups()[pod_group]
-            .delay()
-            .filter(|delay| suits && delay.until > cycle.context.now)
+            .delay(cycle.context.now)
+            .filter(|_| suits)
         else {
             continue;
         };

@@ -19,6 +19,9 @@ const FIRST: Millis = 10_000;
 /// The longest delay.
 const LONGEST: Millis = 600_000;
 
+/// So many doublings exceed the longest delay.
+const MOST_DOUBLINGS: u32 = 20;
+
 /// The count starts anew if nothing was evicted for so long.
 const FORGOTTEN: Millis = 3 * LONGEST;
 
@@ -72,12 +75,10 @@ impl EvictionsFor {
 
     /// The delay that follows.
     fn delay(&self) -> Option<Delay> {
-        let doublings = self.in_vain.checked_sub(WITHOUT_DELAY + 1)?;
-        let delay = FIRST
-            .checked_shl(doublings)
-            .filter(|delay| (0..LONGEST).contains(delay));
+        let doublings = self.in_vain.checked_sub(WITHOUT_DELAY + 1)?.min(MOST_DOUBLINGS);
+        let delay = (FIRST << doublings).min(LONGEST);
         Some(Delay {
-            until: Time(self.last?.0.saturating_add(delay.unwrap_or(LONGEST))),
+            until: Time(self.last?.0.saturating_add(delay)),
             cause: DelayCause::InVain(self.in_vain),
         })
     }
@@ -111,10 +112,11 @@ impl fmt::Display for DelayCause {
 }
 
 impl PodGroup {
-    /// The delay during which it may not trigger evictions. It may have passed.
+    /// The delay during which it may not trigger evictions, unless it has passed.
     #[must_use]
-    pub fn delay(&self) -> Option<Delay> {
-        self.preemption_delay().max(self.evictions_for.delay())
+    pub fn delay(&self, now: Time) -> Option<Delay> {
+        let delay = self.preemption_delay().max(self.evictions_for.delay());
+        delay.filter(|delay| delay.until > now)
     }
 
     fn preemption_delay(&self) -> Option<Delay> {
@@ -170,6 +172,18 @@ mod tests {
         }
         history.decided(Time(FORGOTTEN + 1));
         assert_eq!(history.delay(), None);
+    }
+
+    #[test]
+    fn the_delay_never_gets_shorter() {
+        let mut history = EvictionsFor::default();
+        let mut longest = 0;
+        for times in 0..200 {
+            history.decided(Time(0));
+            let delay = history.delay().map_or(0, |delay| delay.until.0);
+            assert!(delay >= longest, "{delay} ms after {times} times");
+            longest = delay;
+        }
     }
 
     #[test]
