@@ -39,21 +39,17 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
     // In a loop of its own, so that the memory loads of many pods overlap.
     let bound: Vec<bool> = decided.iter().map(|pod| was_bound(model, *pod)).collect();
     let beyond = budgets_exceeded(model, &decided, &bound);
+    let mut preemptors: BTreeSet<PodGroupId> = BTreeSet::new();
     for (pod, bound) in decided.into_iter().zip(bound) {
-        conclude_pod(model, log, pod, bound, decisions);
+        preemptors.extend(conclude_pod(model, log, pod, bound, decisions));
+    }
+    for preemptor in preemptors {
+        model.evicted_for(preemptor, context.now);
     }
     for eviction in &mut decisions.evict {
         eviction
             .exceeds
             .extend(beyond.get(&eviction.pod.uid).into_iter().flatten().cloned());
-    }
-    let preemptors = decisions
-        .evict
-        .iter()
-        .filter_map(|eviction| model.pod_groups().id(eviction.for_group.as_ref()?));
-    let preemptors: BTreeSet<PodGroupId> = preemptors.collect();
-    for preemptor in preemptors {
-        model.evicted_for(preemptor, context.now);
     }
     limits::await_evictions(model, &mut decisions.bind);
     for &pod_group in &log.timed {
@@ -96,19 +92,26 @@ fn hold_back_parts(model: &mut Model) {
     }
 }
 
-fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, bound: bool, decisions: &mut Decisions) {
+/// Returns the pod group for which the pod is evicted, if it is.
+fn conclude_pod(
+    model: &mut Model,
+    log: &mut CycleLog,
+    id: PodId,
+    bound: bool,
+    decisions: &mut Decisions,
+) -> Option<PodGroupId> {
     let state = model.pods()[id].state.clone();
     if state.status == Status::Allocated {
         decisions.bind.extend(bind(model, id));
         model.binding(id);
         model.assume_bound(id);
-        return;
+        return None;
     }
     if let Some(place) = state.plan.as_ref().filter(|_| state.status == Status::Pipelined) {
         decisions.pipeline.extend(pipeline(model, id, place));
     }
     if !matches!(state.status, Status::Pipelined | Status::Releasing) {
-        return;
+        return None;
     }
     if state.hold.is_some() && bound {
         let eviction = eviction(model, log, id);
@@ -124,8 +127,10 @@ fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, bound: bool, d
             },
         );
         model.assume_evicted(id, preemptor);
+        preemptor
     } else {
         model.settle(id, State::nowhere(Status::Pending));
+        None
     }
 }
 

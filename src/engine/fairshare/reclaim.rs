@@ -164,12 +164,10 @@ pub struct Claim {
 #[must_use]
 pub fn legitimate(model: &Model, held: &Holdings, claim: &Claim, losses: &[Loss]) -> bool {
     let mut rest = held.clone();
-    let mut branches: SmallVec<[(QueueId, QueueId); 4]> = SmallVec::new();
     for loss in losses {
         let Some((ours, theirs)) = parting(model, claim.leaf, loss.leaf) else {
             return false;
         };
-        branches.push((ours, theirs));
         let guaranteed = within_quota(model, ours, &plus(&held.of(ours), &claim.entry));
         for bundle in &loss.bundles {
             let left = rest.of(theirs);
@@ -181,29 +179,76 @@ pub fn legitimate(model: &Model, held: &Holdings, claim: &Claim, losses: &[Loss]
             rest.take(model, loss.leaf, bundle);
         }
     }
-    let after = Exchange {
+    let exchange = Exchange {
         model,
         claim,
+        losses,
         held,
         rest: &rest,
     };
     let mut path = model.path_up(claim.leaf);
-    path.all(|queue| stays_inside(model, &rest, claim, losses, queue))
-        && branches.into_iter().all(|(ours, theirs)| after.is_final(ours, theirs))
+    path.all(|queue| exchange.stays_inside(queue)) && losses.iter().all(|loss| exchange.is_final(loss.leaf))
 }
 
-/// What queues held before a reclaim, and what is left to them.
+/// A reclaim: what queues held before, and what is left to them without what the reclaimer gets.
 struct Exchange<'a> {
     model: &'a Model,
     claim: &'a Claim,
+    losses: &'a [Loss],
     held: &'a Holdings,
     rest: &'a Holdings,
 }
 
 impl Exchange<'_> {
+    /// One queue of the reclaiming branch against its siblings that lost something.
+    fn stays_inside(&self, queue: QueueId) -> bool {
+        let Self {
+            model,
+            claim,
+            losses,
+            rest,
+            ..
+        } = *self;
+        if !claim.preemptible && !within_quota(model, queue, &plus(&rest.non_preemptible(queue), &claim.entry)) {
+            return false;
+        }
+        let after = plus(&rest.of(queue), &claim.entry);
+        // Siblings, and which resources each lost.
+        let mut lost: SmallVec<[(QueueId, [bool; 3]); 4]> = SmallVec::new();
+        for loss in losses {
+            let sibling = model
+                .path_up(loss.leaf)
+                .find(|at| *at != queue && model.queues()[*at].parent == model.queues()[queue].parent);
+            let Some(sibling) = sibling.filter(|_| !model.path_up(loss.leaf).any(|at| at == queue)) else {
+                continue;
+            };
+            let any = |resource: usize| loss.bundles.iter().any(|bundle| bundle[resource] > 0);
+            lost.push((sibling, [any(0), any(1), any(2)]));
+        }
+        lost.iter().all(|&(sibling, involved)| {
+            let mut resources = (0..3).filter(|&resource| involved[resource] || claim.entry[resource] > 0);
+            resources.all(|resource| {
+                let (ours, theirs) = (&model.queues()[queue], &model.queues()[sibling]);
+                let (amount, fair) = (i128::from(after[resource]), i128::from(ours.fair[resource]));
+                let (their_amount, their_fair) = (
+                    i128::from(rest.of(sibling)[resource]),
+                    i128::from(theirs.fair[resource]),
+                );
+                let over = amount > fair;
+                // multiplier · amount / fair ≥ their amount / their fair
+                let not_less =
+                    fair == 0 || i128::from(claim.multiplier) * amount * their_fair >= 1_000_000 * their_amount * fair;
+                !(over && their_fair > 0 && not_less)
+            })
+        })
+    }
+
     /// Whether a donor that falls below its quota finds the difference elsewhere if the reclaimer's side is above its own: otherwise it takes it back from
     /// there, and the two take turns for ever. This fails only where the quotas exceed the capacity. KAI has no such rule.
-    fn is_final(&self, ours: QueueId, theirs: QueueId) -> bool {
+    fn is_final(&self, donor: QueueId) -> bool {
+        let Some((ours, theirs)) = parting(self.model, self.claim.leaf, donor) else {
+            return false;
+        };
         let queues = self.model.queues();
         let (before, left) = (self.held.of(theirs), self.rest.of(theirs));
         let after = plus(&self.rest.of(ours), &self.claim.entry);
@@ -236,42 +281,6 @@ impl Exchange<'_> {
         });
         others.map(over).fold(idle.max(0), i64::saturating_add)
     }
-}
-
-/// One queue of the reclaiming branch against its siblings that lost something.
-fn stays_inside(model: &Model, rest: &Holdings, claim: &Claim, losses: &[Loss], queue: QueueId) -> bool {
-    if !claim.preemptible && !within_quota(model, queue, &plus(&rest.non_preemptible(queue), &claim.entry)) {
-        return false;
-    }
-    let after = plus(&rest.of(queue), &claim.entry);
-    // Siblings, and which resources each lost.
-    let mut lost: SmallVec<[(QueueId, [bool; 3]); 4]> = SmallVec::new();
-    for loss in losses {
-        let sibling = model
-            .path_up(loss.leaf)
-            .find(|at| *at != queue && model.queues()[*at].parent == model.queues()[queue].parent);
-        let Some(sibling) = sibling.filter(|_| !model.path_up(loss.leaf).any(|at| at == queue)) else {
-            continue;
-        };
-        let any = |resource: usize| loss.bundles.iter().any(|bundle| bundle[resource] > 0);
-        lost.push((sibling, [any(0), any(1), any(2)]));
-    }
-    lost.iter().all(|&(sibling, involved)| {
-        let mut resources = (0..3).filter(|&resource| involved[resource] || claim.entry[resource] > 0);
-        resources.all(|resource| {
-            let (ours, theirs) = (&model.queues()[queue], &model.queues()[sibling]);
-            let (amount, fair) = (i128::from(after[resource]), i128::from(ours.fair[resource]));
-            let (their_amount, their_fair) = (
-                i128::from(rest.of(sibling)[resource]),
-                i128::from(theirs.fair[resource]),
-            );
-            let over = amount > fair;
-            // multiplier · amount / fair ≥ their amount / their fair
-            let not_less =
-                fair == 0 || i128::from(claim.multiplier) * amount * their_fair >= 1_000_000 * their_amount * fair;
-            !(over && their_fair > 0 && not_less)
-        })
-    })
 }
 
 #[cfg(test)]
