@@ -54,7 +54,7 @@ pub enum WakeReason {
     StaleGang,
     /// A terminating pod counts as stuck from then on.
     StuckPod,
-    /// A preemption delay ends.
+    /// A preemption delay, or the delay after evictions in vain, ends.
     PreemptionDelay,
     /// A pod whose bind or eviction failed may be tried again.
     BindRetry,

@@ -285,7 +285,7 @@ pub enum ReasonCode {
     QueueDoesNotExist,
     /// Pods fit on no node.
     PodSchedulingErrors,
-    /// The preemption delay of the pod group has not elapsed.
+    /// The preemption delay of the pod group, or the delay after evictions in vain, has not elapsed.
     PreemptionDelayNotElapsed,
     /// No topology domain has enough free resources.
     NotEnoughResources,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::format::Additions;
 use super::*;
 use crate::engine::decision::Decisions;
 use crate::engine::input::Time;
@@ -129,6 +130,18 @@ fn settings_and_policy_are_read_as_they_were_written() {
         assert_eq!(read.now, NOW.parse().ok());
         assert_eq!(read.notes, Vec::<String>::new());
     }
+}
+
+#[test]
+fn the_fallback_queue_is_read_under_its_earlier_name_too() {
+    let (settings, policy) = unusual();
+    let written = json!(Additions::of(&settings, &policy));
+    let mut earlier = written.clone();
+    let members = earlier.as_object_mut().expect("an object");
+    let fallback_queue = members.remove("fallbackQueue").expect("a fallback queue");
+    members.insert("home".to_owned(), fallback_queue);
+    let read: Additions = serde_json::from_value(earlier).expect("additions");
+    assert_eq!(json!(read), written);
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub struct CycleLog {
     pub evictions_before: BTreeMap<PodGroupId, [Option<Time>; 2]>,
     /// Pod groups with a new timestamp.
     pub timed: BTreeSet<PodGroupId>,
-    /// Instants at which a preemption delay ends.
+    /// Instants at which pod groups may trigger evictions again.
     pub delayed_until: BTreeSet<Time>,
     /// The earliest end of a minimum run time that protected a victim.
     pub protected_until: Option<Time>,

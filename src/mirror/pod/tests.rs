@@ -214,7 +214,7 @@ fn the_annotation_takes_precedence_over_the_groupers_result() {
 }
 
 #[test]
-fn pods_of_other_schedulers_are_foreign_and_utility_pods_are_marked() {
+fn pods_of_other_schedulers_are_foreign_and_pods_of_unikai_are_marked() {
     let foreign = plain(
         "{metadata: {name: p, namespace: ns, annotations: {pod-group-name: g}}, spec: {schedulerName: default-scheduler, containers: []}}",
     );
