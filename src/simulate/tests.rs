@@ -12,33 +12,32 @@ fn refused(yaml: &str) -> String {
     format!("{:#}", report.map(|_| ()).unwrap_err())
 }
 
+/// For how many steps the first and then the other of two queues held more than half of 16 GPUs, in turns.
+fn turns(report: &Report, names: [&str; 2]) -> Vec<usize> {
+    let [first, second] = names.map(|name| report.queues.iter().find(|queue| queue.name == name).expect(name));
+    let (mut begins, mut holder) = (Vec::new(), None);
+    for (at, (first, second)) in first.allocated.iter().zip(&second.allocated).enumerate() {
+        let now = (*first > 8.0).then_some(0).or((*second > 8.0).then_some(1)).or(holder);
+        if now != holder {
+            begins.push(at);
+            holder = now;
+        }
+    }
+    begins.windows(2).map(|turn| turn[1] - turn[0]).collect()
+}
+
 /// KAI's own pattern for this case: the queues take turns, each 243 cycles once it is settled, and hold 7.56 and 8.27 GPUs in the mean.
 #[test]
 fn two_queues_with_jobs_that_need_everything_take_turns() {
     let report = simulated(TWO_TEAMS);
-    let of = |name: &str| report.queues.iter().find(|queue| queue.name == name).expect(name);
-    let (a, b) = (of("team-a"), of("team-b"));
-    let mut turns = Vec::new();
-    let mut holder = None;
-    for (at, (a, b)) in a.allocated.iter().zip(&b.allocated).enumerate() {
-        let now = if *a > 8.0 {
-            Some('a')
-        } else if *b > 8.0 {
-            Some('b')
-        } else {
-            holder
-        };
-        if now != holder {
-            turns.push(at);
-            holder = now;
-        }
-    }
-    let settled: Vec<usize> = turns.windows(2).map(|turn| turn[1] - turn[0]).skip(2).collect();
+    let turns = turns(&report, ["team-a", "team-b"]);
+    let settled = &turns[2..];
     assert!(
         settled.len() >= 3 && settled.iter().all(|turn| (219..=267).contains(turn)),
         "{turns:?}"
     );
-    for (queue, mean) in [(a, 7.56), (b, 8.27)] {
+    for (name, mean) in [("team-a", 7.56), ("team-b", 8.27)] {
+        let queue = report.queues.iter().find(|queue| queue.name == name).expect(name);
         assert!(
             (queue.mean_allocated / mean - 1.0).abs() < 0.1,
             "{}: {}",
@@ -47,6 +46,27 @@ fn two_queues_with_jobs_that_need_everything_take_turns() {
         );
     }
     assert_eq!(report.evictions.keys().collect::<Vec<_>>(), ["reclaim"]);
+}
+
+#[test]
+fn two_jobs_that_run_in_turns_never_wait_longer() {
+    let report = simulated(
+        "
+nodes: [{name: node, count: 1, gpus: 16}]
+queues: [{name: a}, {name: b}]
+workloads:
+- {name: a, queue: a, gpus: 16, duration: 10h}
+- {name: b, queue: b, gpus: 16, duration: 10h}
+shard: {kValue: 1, usageDBConfig: {clientType: builtin, usageParams: {windowSize: 32s, fetchInterval: 1s}}}
+until: 1000s
+",
+    );
+    let turns = turns(&report, ["a", "b"]);
+    let settled = &turns[2..];
+    assert!(
+        settled.len() > 20 && settled.iter().all(|turn| turn.abs_diff(settled[0]) <= 2),
+        "{turns:?}"
+    );
 }
 
 #[test]

@@ -30,11 +30,22 @@ impl Model {
 
     /// Records that a pod is to be evicted, for a pod group if any, which the API server does not show yet.
     pub fn assume_evicted(&mut self, pod: PodId, preemptor: Option<PodGroupId>) {
-        if let Some(pod_group) = self.pods[pod].pod_group {
+        if let Some(pod_group) = self.pods[pod].pod_group
+            && !self.queues_take_turns(pod_group, preemptor)
+        {
             self.pod_groups[pod_group].evictions_for.evicted();
         }
         self.pods[pod].assumed = Assumed::Evicted;
         self.evicting.insert(self.pods[pod].input.pod.uid.clone(), preemptor);
+    }
+
+    /// Whether a queue that has used its share over time hands resources over to another queue. That happens again and again, by intention.
+    fn queues_take_turns(&self, victim: PodGroupId, preemptor: Option<PodGroupId>) -> bool {
+        let queue = |pod_group: PodGroupId| self.pod_groups[pod_group].queue;
+        let (Some(queue), Some(other)) = (queue(victim), preemptor.and_then(queue)) else {
+            return false;
+        };
+        queue != other && self.path_up(queue).any(|at| self.queues[at].usage != [0; 3])
     }
 
     /// Pods whose eviction was decided, and which neither terminate yet nor are known to stay, in order of their uids.
