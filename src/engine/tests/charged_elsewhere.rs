@@ -2,7 +2,7 @@
 
 use super::scenario::{NOW, group, node, open_queue, placed, pod, queue};
 use crate::engine::Engine;
-use crate::engine::input::{Event, GroupInput, Name, PodInput, Time};
+use crate::engine::input::{Event, GroupInput, Name, PodInput, PodStatus, Time};
 use crate::engine::policy::{ActionKind, Policy};
 
 fn world(gpus: &str, limits: &str) -> Engine {
@@ -120,6 +120,32 @@ fn a_pod_that_is_grouped_in_a_missing_sub_group_while_it_is_bound_stays_charged(
     assert_eq!(bound(&mut anew), 0);
     let (kept, anew) = (engine.model().digest(), anew.model().digest());
     assert_eq!(kept.differences(anew, 9), []);
+}
+
+#[test]
+fn a_pod_with_a_bind_request_that_is_grouped_in_a_missing_sub_group_stays_charged() {
+    let mut engine = world("4", "-1 L1");
+    let honest = group("a", "q", 0);
+    known(&mut engine, &honest);
+    let requested = PodInput {
+        status: PodStatus::Binding,
+        ..placed(pod(&honest, 0, "1"), "n0")
+    };
+    see(&mut engine, &requested);
+    let stray = PodInput {
+        sub_group: Some(Name::from("bogus")),
+        ..requested
+    };
+    see(&mut engine, &stray);
+    see(&mut engine, &pod(&honest, 1, "1"));
+    assert_eq!(bound(&mut engine), 0, "the queue's only GPU is taken");
+    let pending = PodInput {
+        status: PodStatus::Pending,
+        node: None,
+        ..stray
+    };
+    see(&mut engine, &pending);
+    assert_eq!(bound(&mut engine), 1, "the bind request is deleted: the other pod");
 }
 
 #[test]
