@@ -1,3 +1,4 @@
+use super::report::QueueReport;
 use super::{Report, Scenario, jobs, run};
 
 const TWO_TEAMS: &str = include_str!("../../docs/examples/two-teams.yaml");
@@ -12,9 +13,13 @@ fn refused(yaml: &str) -> String {
     format!("{:#}", report.map(|_| ()).unwrap_err())
 }
 
+fn queue<'a>(report: &'a Report, name: &str) -> &'a QueueReport {
+    report.queues.iter().find(|queue| queue.name == name).expect(name)
+}
+
 /// For how many steps the first and then the other of two queues held more than half of 16 GPUs, in turns.
 fn turns(report: &Report, names: [&str; 2]) -> Vec<usize> {
-    let [first, second] = names.map(|name| report.queues.iter().find(|queue| queue.name == name).expect(name));
+    let [first, second] = names.map(|name| queue(report, name));
     let (mut begins, mut holder) = (Vec::new(), None);
     for (at, (first, second)) in first.allocated.iter().zip(&second.allocated).enumerate() {
         let now = (*first > 8.0).then_some(0).or((*second > 8.0).then_some(1)).or(holder);
@@ -37,7 +42,7 @@ fn two_queues_with_jobs_that_need_everything_take_turns() {
         "{turns:?}"
     );
     for (name, mean) in [("team-a", 7.56), ("team-b", 8.27)] {
-        let queue = report.queues.iter().find(|queue| queue.name == name).expect(name);
+        let queue = queue(&report, name);
         assert!(
             (queue.mean_allocated / mean - 1.0).abs() < 0.1,
             "{}: {}",

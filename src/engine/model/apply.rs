@@ -309,8 +309,7 @@ impl Model {
         let pod_group = &self.pod_groups[pod_group_id];
         let member = pod_group.pod_set(pod.input.sub_group.as_ref());
         // What a pod holds, or is about to, is charged whatever sub-group it names.
-        let holds =
-            pod.input.fallback_queue.is_some() || pod.assumed == Assumed::Bound || pod.state.status == Status::Binding;
+        let holds = pod.input.fallback_queue.is_some() || pod.state.status == Status::Binding;
         let member = member.or_else(|| pod_group.any_pod_set().filter(|_| holds));
         if let Some(member) = member {
             let pods = &self.pods;

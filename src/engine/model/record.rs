@@ -39,7 +39,7 @@ impl Model {
         self.evicting.insert(self.pods[pod].input.pod.uid.clone(), preemptor);
     }
 
-    /// Whether a queue that has used its share over time hands resources over to another queue. That happens again and again, by intention.
+    /// Whether a pod is evicted for another queue while past usage of its own queue counts: queues then take turns, by intention.
     fn queues_take_turns(&self, victim: PodGroupId, preemptor: Option<PodGroupId>) -> bool {
         let queue = |pod_group: PodGroupId| self.pod_groups[pod_group].queue;
         let (Some(queue), Some(other)) = (queue(victim), preemptor.and_then(queue)) else {

@@ -24,6 +24,14 @@ fn see(engine: &mut Engine, pod: &PodInput) {
     engine.apply(Event::Pod(Box::new(pod.clone())), NOW);
 }
 
+/// A cluster of four GPUs with a pod group of a queue whose limit is one GPU.
+fn one_gpu_queue() -> (Engine, GroupInput) {
+    let mut engine = world("4", "-1 L1");
+    let honest = group("a", "q", 0);
+    known(&mut engine, &honest);
+    (engine, honest)
+}
+
 /// A pod that runs and is always to count.
 fn running(group: &GroupInput, number: usize) -> PodInput {
     PodInput {
@@ -74,9 +82,7 @@ fn a_pod_counts_from_when_it_is_known_to_be_of_the_shard() {
 
 #[test]
 fn a_pod_of_a_missing_sub_group_counts_against_the_limit_of_its_queue() {
-    let mut engine = world("4", "-1 L1");
-    let honest = group("a", "q", 0);
-    known(&mut engine, &honest);
+    let (mut engine, honest) = one_gpu_queue();
     let stray = PodInput {
         sub_group: Some(Name::from("bogus")),
         ..running(&honest, 0)
@@ -88,9 +94,7 @@ fn a_pod_of_a_missing_sub_group_counts_against_the_limit_of_its_queue() {
 
 /// A cluster with a pod group of a queue whose limit is one GPU, and the bind of a pod that was grouped in a missing sub-group meanwhile.
 fn grouped_while_bound() -> (Engine, GroupInput, PodInput) {
-    let mut engine = world("4", "-1 L1");
-    let honest = group("a", "q", 0);
-    known(&mut engine, &honest);
+    let (mut engine, honest) = one_gpu_queue();
     let stray = pod(&honest, 0, "1");
     see(&mut engine, &stray);
     assert_eq!(bound(&mut engine), 1);
@@ -124,9 +128,7 @@ fn a_pod_that_is_grouped_in_a_missing_sub_group_while_it_is_bound_stays_charged(
 
 #[test]
 fn a_pod_with_a_bind_request_that_is_grouped_in_a_missing_sub_group_stays_charged() {
-    let mut engine = world("4", "-1 L1");
-    let honest = group("a", "q", 0);
-    known(&mut engine, &honest);
+    let (mut engine, honest) = one_gpu_queue();
     let requested = PodInput {
         status: PodStatus::Binding,
         ..placed(pod(&honest, 0, "1"), "n0")
@@ -190,9 +192,7 @@ fn a_pod_of_a_missing_group_is_a_victim_like_others() {
 
 #[test]
 fn a_pod_without_group_and_queue_is_not_charged() {
-    let mut engine = world("4", "-1 L1");
-    let honest = group("a", "q", 0);
-    known(&mut engine, &honest);
+    let (mut engine, honest) = one_gpu_queue();
     let stray = PodInput {
         fallback_queue: None,
         ..running(&group("nosuch", "q", 0), 0)

@@ -32,7 +32,7 @@ pub struct EvictionsFor {
     last: Option<Time>,
     /// A pod of the pod group was bound since.
     bound: bool,
-    /// A pod of the pod group was evicted since.
+    /// A pod of the pod group was evicted since, other than for a queue whose turn it was.
     evicted: bool,
     /// One of them did not happen.
     failed: bool,
@@ -46,7 +46,7 @@ impl EvictionsFor {
         self.bound = true;
     }
 
-    /// Records that a pod of the pod group is evicted.
+    /// Records that a pod of the pod group is evicted, other than for a queue whose turn it is.
     pub fn evicted(&mut self) {
         self.evicted = true;
     }
