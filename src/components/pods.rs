@@ -38,12 +38,17 @@ pub fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
+/// The node that it is bound to.
+#[must_use]
+pub fn node(pod: &Pod) -> Option<&str> {
+    let node = pod.spec.as_ref()?.node_name.as_deref()?;
+    Some(node).filter(|node| !node.is_empty())
+}
+
 /// Whether it has a node.
 #[must_use]
 pub fn is_bound(pod: &Pod) -> bool {
-    pod.spec
-        .as_ref()
-        .is_some_and(|spec| spec.node_name.as_deref().is_some_and(|node| !node.is_empty()))
+    node(pod).is_some()
 }
 
 /// Whether it waits for its scheduling gates to be removed.

@@ -322,10 +322,10 @@ impl Attempt {
         let Some(seen) = seen.filter(|seen| seen.metadata.uid.as_deref() == Some(&*pod.uid)) else {
             return Some(Seen::Overtaken);
         };
-        let bound_to = seen.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        let bound_to = pods::node(&seen);
         Some(match node {
             Some(node) if bound_to == Some(node) => Seen::Bound,
-            Some(_) if pods::is_bound(&seen) => Seen::Overtaken,
+            Some(_) if bound_to.is_some() => Seen::Overtaken,
             Some(_) | None if seen.metadata.deletion_timestamp.is_some() => Seen::Overtaken,
             Some(_) | None => Seen::Unbound,
         })

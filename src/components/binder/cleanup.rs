@@ -124,8 +124,8 @@ async fn is_used(caller: &Caller, id: &GroupId, reservations: &[(String, String)
         let api: Api<Pod> = Api::namespaced(caller.context.reads.clone(), &user.namespace);
         let found = caller.call("look at a user of a GPU", || api.get_opt(&user.name)).await;
         let uses = |pod: &Pod| {
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            pod.metadata.uid.as_ref() == Some(&uid) && node == Some(&*id.node) && !pods::is_finished(pod)
+            let on_node = pods::node(pod) == Some(&*id.node);
+            pod.metadata.uid.as_ref() == Some(&uid) && on_node && !pods::is_finished(pod)
         };
         if !matches!(found, Ok(found) if !found.as_ref().is_some_and(uses)) {
             return true;
@@ -210,7 +210,7 @@ pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_
 /// Marks a bind request that is kept as succeeded; and sets the pod's condition, if `always_bind_requests` is set.
 pub async fn succeed(caller: Caller, key: Key, request: Arc<BindRequest>, pod: Option<Arc<Pod>>) -> Cleanup {
     let node = node(&request).unwrap_or_default();
-    let on_node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+    let on_node = |pod: &Pod| pods::node(pod) == Some(node);
     if caller.context.settings.sharing.always_bind_requests
         && let Some(pod) = pod.filter(|pod| on_node(pod))
     {

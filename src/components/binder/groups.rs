@@ -38,6 +38,9 @@ const AGAIN: Backoff = Backoff {
     longest: Duration::from_secs(300),
 };
 
+/// How many reservation pods are created for the binds that wait: on a node that is gone, each is deleted at once.
+const MOST_CREATED: u32 = 3;
+
 /// A shared GPU: the same group name on two nodes is two GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId {
@@ -172,6 +175,8 @@ pub struct Group {
     without_effect: u32,
     /// Since when binds wait for a device.
     asked: Option<Instant>,
+    /// Number of reservation pods created since then.
+    created: u32,
     /// Since when it has no users.
     idle: Option<Instant>,
     /// Since when its users have no reservation pod.
@@ -224,11 +229,7 @@ impl Groups {
     /// was in.
     pub fn pod(&mut self, pod: &Pod, now: Instant) -> Vec<GroupId> {
         let reference = pods::pod_ref(pod);
-        let bound = pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.node_name.as_deref())
-            .filter(|node| !node.is_empty());
+        let bound = pods::node(pod);
         let reserves = reservation::is_reservation_pod(pod, &self.own_pods);
         let uses = !reserves && !pods::is_finished(pod) && is_fractional(pod);
         if fraction::group_labels(pod).nth(limits::GPU_GROUPS_PER_POD).is_some() && !pods::is_finished(pod) {
@@ -459,7 +460,7 @@ impl Group {
     }
 
     fn answer(&mut self, answer: &Result<String, String>) {
-        self.asked = None;
+        (self.asked, self.created) = (None, 0);
         for waiter in self.waiters.drain(..) {
             // Binds that gave up need no answer.
             let _ = waiter.send(answer.clone());
@@ -534,15 +535,7 @@ impl Group {
         let since = *self.lost.get_or_insert(now);
         if self.device.is_some() && self.holders.is_empty() && self.restoring.is_none() {
             self.restoring = Some(now);
-            let tolerations = self.tolerations.clone();
-            return (
-                Some(Command::Make {
-                    id: id.clone(),
-                    tolerations,
-                    users: self.named.clone(),
-                }),
-                None,
-            );
+            return (Some(self.creation(id)), None);
         }
         if now < since + LOST {
             return (None, Some(since + LOST));
@@ -603,15 +596,22 @@ impl Group {
             self.answer(&Err(why));
             return (Some(remove(gone)), None);
         }
-        let tolerations = self.tolerations.clone();
-        (
-            Some(Command::Make {
-                id: id.clone(),
-                tolerations,
-                users: self.named.clone(),
-            }),
-            None,
-        )
+        if self.created == MOST_CREATED {
+            let why = format!("all {MOST_CREATED} GPU reservation pods were deleted before they held a GPU");
+            self.answer(&Err(why));
+            return (None, None);
+        }
+        self.created += 1;
+        (Some(self.creation(id)), None)
+    }
+
+    /// The command that creates its reservation pod.
+    fn creation(&self, id: &GroupId) -> Command {
+        Command::Make {
+            id: id.clone(),
+            tolerations: self.tolerations.clone(),
+            users: self.named.clone(),
+        }
     }
 
     /// If the group has no users and no open binds: the command that deletes its reservation pods, or when that is due.

@@ -174,7 +174,7 @@ impl MultiStepBind {
             Stage::BindRequest => {
                 let written = self.steps.step("write bind request", self.write_bind_request());
                 done.request = Some(written.await?);
-                self.asks_the_same()?;
+                self.pod_is_as_decided()?;
             }
             Stage::Volumes if !self.bind.placement.volumes.is_empty() => {
                 let volumes = self.volumes();
@@ -212,16 +212,19 @@ impl MultiStepBind {
         Ok(())
     }
 
-    /// The pod as the watch shows it.
+    /// The pod as the watch shows it. One that another replica has bound to another node needs no bind.
     fn pod(&self) -> Result<Arc<Pod>, Stop> {
-        let wanted = &self.bind.placement.pod;
+        let (wanted, node) = (&self.bind.placement.pod, &*self.bind.placement.node);
         let pods = &self.stores.pods;
         let pod = pods.get_same(&wanted.namespace, &wanted.name, Some(&wanted.uid));
-        pod.filter(|pod| !pods::is_finished(pod)).ok_or(Stop::Overtaken)
+        pod.filter(|pod| !pods::is_finished(pod) && pods::node(pod).is_none_or(|bound_to| bound_to == node))
+            .ok_or(Stop::Overtaken)
     }
 
-    /// Fails the bind if the pod's GPU sharing request changed since the decision: it is scheduled again.
-    fn asks_the_same(&self) -> Result<(), Stop> {
+    /// Fails the bind if the pod has changed since the decision: it is scheduled again. Before anything is taken for it, because the scheduler may have
+    /// given that away meanwhile: the bind request may have taken long to write.
+    fn pod_is_as_decided(&self) -> Result<(), Stop> {
+        self.names_the_same_group()?;
         if self.bind.placement.received != GpuKind::Fraction {
             return Ok(());
         }

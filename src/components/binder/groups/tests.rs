@@ -196,6 +196,26 @@ fn a_reservation_pod_that_reports_nothing_times_out() {
     assert!(waits.try_recv().unwrap().is_err());
 }
 
+/// As on a node that is gone.
+#[test]
+fn reservation_pods_that_are_deleted_at_once_are_not_created_without_end() {
+    let mut world = World::new();
+    for bind in 0..2 {
+        let mut waits = world.ask("a", "g");
+        for round in 0..3 {
+            assert!(matches!(&world.at_once()[..], [Command::Make { .. }]), "{round}");
+            let pod = reservation("g", None);
+            world.groups.made(&id("g"), Ok(&pod), world.now);
+            world.see(&pod);
+            assert!(world.at_once().is_empty());
+            world.groups.pod_gone(&pod, world.now);
+        }
+        assert!(world.at_once().is_empty(), "{bind}");
+        let why = waits.try_recv().expect("an answer").unwrap_err();
+        assert_eq!(why, "all 3 GPU reservation pods were deleted before they held a GPU");
+    }
+}
+
 #[test]
 fn a_reservation_is_kept_while_it_has_users_or_open_binds() {
     let mut world = World::new();

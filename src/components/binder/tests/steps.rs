@@ -259,15 +259,57 @@ async fn a_pod_that_names_another_pod_group_by_now_is_not_bound() {
         .await;
     let (why, report) = case.fails().await;
     assert_eq!(why, "the pod names another pod group than when its bind was decided");
+    assert_eq!(report.cause, "objects");
+    case.is_undone().await;
+}
+
+/// Nothing is taken for it where the scheduler may have given everything away.
+#[tokio::test(start_paused = true)]
+async fn no_device_is_reserved_for_a_pod_that_was_bound_elsewhere_or_names_another_pod_group() {
+    let change: [fn(&mut Value); 2] = [
+        |pod| pod["spec"]["nodeName"] = json!("n2"),
+        |pod| pod["metadata"]["annotations"]["pod-group-name"] = json!("of-another-queue"),
+    ];
+    for change in change {
+        let mut case = Case::new().await;
+        case.manager = |_| unreachable!("no device is to be reserved");
+        let late = Effect::Delay(Duration::from_secs(8));
+        case.lab
+            .fault(Match::verb_on("create", "bindrequests"), late, Times::Always);
+        let changes = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            case.shows(change).await;
+        };
+        let ((report, _), ()) = tokio::join!(case.run(), changes);
+        assert_ne!(report.ending, Ending::Done);
+        case.is_undone().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_names_another_pod_group_while_a_device_is_reserved_is_not_bound() {
+    let case = Case::new().await;
+    let late = Effect::Delay(Duration::from_secs(8));
+    case.lab
+        .fault(Match::verb_on("create", "configmaps"), late, Times::Always);
+    let changes = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        case.shows(|pod| pod["metadata"]["annotations"]["pod-group-name"] = json!("of-another-queue"))
+            .await;
+    };
+    let ((report, _), ()) = tokio::join!(case.run(), changes);
+    let why = "the pod names another pod group than when its bind was decided";
+    assert_eq!(report.ending, Ending::Failed(why.to_owned()));
     assert_eq!(report.cause, "pod_group");
     case.is_undone().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_gone_has_ended_or_was_made_anew_needs_no_bind() {
-    let change: [fn(&mut Value); 2] = [
+async fn a_pod_that_is_gone_has_ended_was_made_anew_or_is_on_another_node_needs_no_bind() {
+    let change: [fn(&mut Value); 3] = [
         |pod| pod["metadata"]["uid"] = json!("another"),
         |pod| pod["status"] = json!({"phase": "Failed"}),
+        |pod| pod["spec"]["nodeName"] = json!("n2"),
     ];
     for change in change {
         let case = Case::new().await;
