@@ -19,6 +19,7 @@ use tracing::warn;
 
 use crate::api::PodGroup;
 use crate::api::names::{annotation, third_party};
+use crate::components::bus::GroupKey;
 use crate::components::watches::Stores;
 use crate::components::{Settings, pods};
 use defaults::Defaults;
@@ -130,6 +131,7 @@ impl Known<'_> {
     pub fn cached(&self, pod: &Pod) -> Option<Found> {
         match self.owners.cached(pod)? {
             Chain::OptedOut => Some(Found::Skipped),
+            Chain::Owned(chain) if self.lacks_group(pod, &chain).is_some() => None,
             Chain::Owned(chain) => {
                 let found = self.group(pod, chain).ok()?;
                 let Found::Group(grouped, chain) = &found else {
@@ -155,6 +157,11 @@ impl Known<'_> {
             Chain::OptedOut => return Ok(Found::Skipped),
             Chain::Owned(chain) => chain,
         };
+        if let Some(group) = self.lacks_group(pod, &chain)
+            && self.owners.has_pod_group(&group).await?
+        {
+            return Ok(Found::Skipped);
+        }
         for _ in 0..QUESTIONS_MAX {
             match self.group(pod, chain.clone()) {
                 Err(RuleError::Unknown(wanted)) => match self.owners.fetch(&wanted).await {
@@ -168,9 +175,12 @@ impl Known<'_> {
         self.refused(pod, &chain, RuleError::Workload("the rule asks without end".to_owned()))
     }
 
-    fn names_known_group(&self, pod: &Pod) -> bool {
-        let group = pods::annotated_group(pod);
-        group.is_some_and(|key| self.stores.pod_groups.contains(key.namespace(), key.name()))
+    /// The pod group of a bound pod without owners, made by another client, that the watch does not show. It is gone, or not shown yet. If it is gone the pod is
+    /// grouped as one that names none.
+    fn lacks_group(&self, pod: &Pod, chain: &[Arc<Workload>]) -> Option<GroupKey> {
+        let group = pods::annotated_group(pod).filter(|_| pods::is_bound(pod) && names_foreign_group(pod, chain))?;
+        let is_known = self.stores.pod_groups.contains(group.namespace(), group.name());
+        (!is_known).then_some(group)
     }
 
     fn refused(&self, pod: &Pod, chain: &[Arc<Workload>], error: RuleError) -> Result<Found, Failed> {
@@ -180,9 +190,7 @@ impl Known<'_> {
     }
 
     fn group(&self, pod: &Pod, chain: Vec<Arc<Workload>>) -> Result<Found, RuleError> {
-        // A bound pod that names a pod group which does not exist is grouped by its owners.
-        let names_unknown_group = || pods::is_bound(pod) && !self.names_known_group(pod);
-        if chain.is_empty() && names_foreign_group(pod) && !names_unknown_group() {
+        if names_foreign_group(pod, &chain) && self.lacks_group(pod, &chain).is_none() {
             return Ok(Found::Skipped);
         }
         let grouped = rules::group(&Input {
@@ -217,7 +225,7 @@ pub fn skips_grouping(pod: &Pod) -> bool {
 }
 
 /// A pod without owners names another group than the grouper's: the group was created for it by another client.
-pub fn names_foreign_group(pod: &Pod) -> bool {
+pub fn names_foreign_group(pod: &Pod, owners: &[Arc<Workload>]) -> bool {
     let meta = &pod.metadata;
     let own = pods::default_group_name(
         meta.name.as_deref().unwrap_or_default(),
@@ -227,7 +235,7 @@ pub fn names_foreign_group(pod: &Pod) -> bool {
         .annotations
         .as_ref()
         .and_then(|annotations| annotations.get(annotation::POD_GROUP_NAME));
-    named.is_some_and(|named| *named != own && !is_spark(pod, named))
+    owners.is_empty() && named.is_some_and(|named| *named != own && !is_spark(pod, named))
 }
 
 /// Spark pods are named after their application.
@@ -237,3 +245,6 @@ fn is_spark(pod: &Pod, group: &str) -> bool {
         .and_then(|labels| labels.get(third_party::SPARK_APP_SELECTOR))
         .is_some_and(|application| application == group)
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,8 +27,9 @@ use super::defaults::Defaults;
 use super::karta::Karta;
 use super::rules::{KindName, Reference, RuleError, Wanted};
 use super::workload::{Workload, split_api_version};
-use crate::api::limits;
 use crate::api::names::{annotation, third_party};
+use crate::api::{PodGroup, limits};
+use crate::components::bus::GroupKey;
 use crate::components::shares::Shares;
 use crate::components::weight;
 use cache::NamespaceCache;
@@ -265,6 +266,27 @@ impl Owners {
             }
         }
         Ok(())
+    }
+
+    /// Whether the API server has a pod group, which the watch may not show yet.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub async fn has_pod_group(&self, key: &GroupKey) -> Result<bool, RuleError> {
+        let (namespace, name) = (key.namespace(), key.name());
+        // No object has another name, and this one becomes part of a selector.
+        if !is_name(name, &['-', '.']) {
+            return Ok(false);
+        }
+        let _permit = self.reads.take(namespace, 1).await;
+        let api: Api<PodGroup> = Api::namespaced(self.client.clone(), namespace);
+        // There is no right to get one.
+        let of_name = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
+        let said =
+            |cause: &str| RuleError::Workload(format!("failed to look for PodGroup {namespace}/{name}: {cause}"));
+        let answer = timeout(self.max_wait, api.list_metadata(&of_name)).await;
+        let found = answer.map_err(|_| said("the API server does not answer"))?;
+        Ok(!found.map_err(|error| said(&words(&error)))?.items.is_empty())
     }
 
     async fn read_object(&self, wanted: &Reference) -> Result<Arc<Workload>, RuleError> {
@@ -514,22 +536,24 @@ enum ReadError {
     Failed(String),
 }
 
+/// Whether a text can be a name, with these characters beside letters and digits.
+fn is_name(text: &str, others: &[char]) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || others.contains(&c);
+    !text.is_empty() && text.len() <= NAME_BYTES && text.chars().all(fits) && !text.starts_with('.')
+}
+
 /// Whether the strings of a reference are valid names: they become part of a request path.
 fn check_names(wanted: &Reference) -> Result<(), String> {
-    let of = |text: &str, others: &[char]| {
-        let fits = |c: char| c.is_ascii_alphanumeric() || others.contains(&c);
-        !text.is_empty() && text.len() <= NAME_BYTES && text.chars().all(fits) && !text.starts_with('.')
-    };
     let (group, version) = split_api_version(&wanted.api_version);
     let parts = [
         (
             "apiVersion",
             &*wanted.api_version,
-            (group.is_empty() || of(group, &['-', '.'])) && of(version, &[]),
+            (group.is_empty() || is_name(group, &['-', '.'])) && is_name(version, &[]),
         ),
-        ("kind", &*wanted.kind, of(&wanted.kind, &[])),
-        ("namespace", &*wanted.namespace, of(&wanted.namespace, &['-'])),
-        ("name", &*wanted.name, of(&wanted.name, &['-', '.', '_', ':'])),
+        ("kind", &*wanted.kind, is_name(&wanted.kind, &[])),
+        ("namespace", &*wanted.namespace, is_name(&wanted.namespace, &['-'])),
+        ("name", &*wanted.name, is_name(&wanted.name, &['-', '.', '_', ':'])),
     ];
     match parts.iter().find(|(_, _, valid)| !valid) {
         Some((what, text, _)) => Err(no_name(what, text)),
