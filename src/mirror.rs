@@ -470,11 +470,11 @@ impl Mirror {
         input
     }
 
-    /// A bound pod of ours on a node of the shard always has a pod group: if neither its annotation nor the grouper names one, one of its own. On another
-    /// node it is charged only as a member of a known pod group. Nothing here depends on which PodGroups exist, so pods need not be read again when these
+    /// A pod of ours that is bound, or is being bound, to a node of the shard always has a pod group: if neither its annotation nor the grouper names one, one of its own.
+    /// On another node it is charged only as a member of a known pod group. Nothing here depends on which PodGroups exist, so pods need not be read again when these
     /// come and go.
     fn belong(&self, pod: &packed::Pod, input: &mut PodInput) {
-        if pod.node.is_none() || input.foreign {
+        if input.foreign {
             return;
         }
         if self.is_elsewhere(pod) {

@@ -757,8 +757,8 @@ pub struct PodInput {
     pub gpu_groups: Vec<Name>,
     /// Label `kai.scheduler/pod-priority`: order within its group, higher first, before those without.
     pub task_priority: Option<i64>,
-    /// Of a bound pod: the queue that is charged while its pod group is unknown. `None`: a pod counts only in a known pod group
-    /// and sub-group.
+    /// Of a pod that is bound or has a bind request: the queue that is charged while its pod group is unknown. `None`: a pod counts only in a known pod
+    /// group and sub-group.
     pub fallback_queue: Option<Name>,
     /// Why this pod fits no node at present, as found by the mirror (an object that it needs is missing). A whole sentence.
     pub blocked: Option<Name>,

@@ -87,6 +87,11 @@ pub fn read(
     let gpu_groups = gpu_groups(pod, &marks, request);
     let account = pod.account.as_deref().unwrap_or("default");
     let role = settings.own_pods.role_of(&pod.pod.namespace, account);
+    // The bind request is for a node of the shard; the pod gets the label of its pool with the bind.
+    let placed = match pod.node {
+        Some(_) => settings.shard.takes(&pod.labels),
+        None => request.is_some(),
+    };
     PodInput {
         pod: pod.pod.clone(),
         created: pod.created,
@@ -119,7 +124,7 @@ pub fn read(
         fallback_queue: settings
             .fallback_queue
             .as_ref()
-            .filter(|_| pod.node.is_some() && !foreign && !finished && settings.shard.takes(&pod.labels))
+            .filter(|_| placed && !foreign && !finished)
             .map(|fallback_queue| queue_of(pod, fallback_queue, namespaces)),
         blocked: blocked(problems),
     }

@@ -531,6 +531,40 @@ fn pods_on_nodes_of_the_shard_are_charged_whatever_pool_their_group_names() {
 }
 
 #[test]
+fn a_pod_is_charged_without_a_pod_group_from_its_bind_request_on() {
+    let mut world = World::new(Settings {
+        fallback_queue: Some(FallbackQueue {
+            label: "kai.scheduler/queue".into(),
+            default: "default".into(),
+        }),
+        ..Settings::default()
+    });
+    world.apply(node("n0", ""));
+    let waiting = || {
+        PackedObject::Pod(read(
+            "{metadata: {name: p, namespace: ns, uid: u, labels: {kai.scheduler/queue: q}},
+              spec: {schedulerName: kai-scheduler, containers: []}, status: {phase: Pending}}",
+        ))
+    };
+    let request = || {
+        PackedObject::BindRequest(read(
+            "{metadata: {name: p, namespace: ns, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: u}]},
+              spec: {podName: p, selectedNode: n0}}",
+        ))
+    };
+    let charged = |events: Vec<Event>| {
+        let pods = events.into_iter().filter_map(|event| match event {
+            Event::Pod(pod) => Some(pod.group.and(pod.fallback_queue).map(|queue| queue.to_string())),
+            _ => None,
+        });
+        pods.last()
+    };
+    assert_eq!(charged(world.apply(waiting())), Some(None));
+    assert_eq!(charged(world.apply(request())), Some(Some("q".to_owned())));
+    assert_eq!(charged(world.delete(request())), Some(None));
+}
+
+#[test]
 fn a_bound_pod_stays_in_the_group_that_it_names_when_its_pod_group_is_deleted() {
     let fallback_queue = || FallbackQueue {
         label: "kai.scheduler/queue".into(),

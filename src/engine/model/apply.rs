@@ -231,7 +231,7 @@ impl Model {
     /// Whether pods of a pod group are charged to a queue although the PodGroup is unknown.
     fn is_held_for(&self, id: PodGroupId) -> bool {
         let mut pods = self.pod_groups[id].pods.iter();
-        pods.any(|pod| self.pods[*pod].input.fallback_queue.is_some())
+        pods.any(|pod| self.pods[*pod].always_charged())
     }
 
     fn forget_group(&mut self, id: PodGroupId) {
@@ -262,7 +262,7 @@ impl Model {
     fn group_gone(&mut self, key: &GroupKey) {
         let Some(id) = self.pod_groups.id(key) else { return };
         if self.is_held_for(id) {
-            // Its bound pods stay charged to its queue.
+            // What its pods hold stays charged to its queue.
             self.change_pod_group(id, |pod_group| pod_group.placeholder = true);
         } else {
             self.forget_group(id);
@@ -308,9 +308,7 @@ impl Model {
         let Some(pod_group_id) = pod.pod_group else { return };
         let pod_group = &self.pod_groups[pod_group_id];
         let member = pod_group.pod_set(pod.input.sub_group.as_ref());
-        // What a pod holds, or is about to, is charged whatever sub-group it names.
-        let holds = pod.input.fallback_queue.is_some() || pod.state.status == Status::Binding;
-        let member = member.or_else(|| pod_group.any_pod_set().filter(|_| holds));
+        let member = member.or_else(|| pod_group.any_pod_set().filter(|_| pod.always_charged()));
         if let Some(member) = member {
             let pods = &self.pods;
             let pod_set = self.pod_groups[pod_group_id]

@@ -247,6 +247,12 @@ impl Pod {
             uid: &input.pod.uid,
         }
     }
+
+    /// Whether what it holds, or is about to, is charged whatever pod group or sub-group it names, known or not.
+    #[must_use]
+    pub fn always_charged(&self) -> bool {
+        self.input.fallback_queue.is_some() || self.state.status == Status::Binding
+    }
 }
 
 /// The status that a pod's object shows, as the model names it.

@@ -158,6 +158,54 @@ fn a_pod_that_is_grouped_in_a_missing_sub_group_waits_when_its_bind_fails() {
     assert_eq!(bound(&mut engine), 1, "the other pod");
 }
 
+/// A cluster with a pod group of a queue whose limit is one GPU, a pod that is being bound and whose pod group was deleted, and its pod group.
+fn ungrouped_while_bound() -> (Engine, PodInput, GroupInput) {
+    let (mut engine, honest) = one_gpu_queue();
+    let deleted = group("b", "q", 1);
+    known(&mut engine, &deleted);
+    let stray = pod(&deleted, 0, "1");
+    see(&mut engine, &stray);
+    assert_eq!(bound(&mut engine), 1);
+    engine.apply(Event::GroupGone(deleted.key.clone()), NOW);
+    see(&mut engine, &pod(&honest, 0, "1"));
+    assert_eq!(bound(&mut engine), 0, "the queue's only GPU is taken");
+    (engine, stray, deleted)
+}
+
+#[test]
+fn a_pod_whose_group_is_deleted_while_it_is_bound_stays_charged_until_its_bind_fails() {
+    let (mut engine, stray, deleted) = ungrouped_while_bound();
+    let (pod, retry_at) = (stray.pod.uid.clone(), None);
+    engine.apply(Event::Unbound { pod, retry_at }, NOW);
+    assert_eq!(bound(&mut engine), 1, "the other pod");
+    known(&mut engine, &deleted);
+    assert_eq!(bound(&mut engine), 0);
+}
+
+#[test]
+fn a_pod_with_a_bind_request_whose_group_is_deleted_stays_charged() {
+    let (mut engine, stray, deleted) = ungrouped_while_bound();
+    let requested = PodInput {
+        status: PodStatus::Binding,
+        node: Some("n0".into()),
+        fallback_queue: Some("q".into()),
+        ..stray.clone()
+    };
+    see(&mut engine, &requested);
+    assert_eq!(bound(&mut engine), 0);
+    let (mut anew, honest) = one_gpu_queue();
+    see(&mut anew, &requested);
+    see(&mut anew, &pod(&honest, 0, "1"));
+    assert_eq!(bound(&mut anew), 0, "as for a scheduler that starts now");
+    let (kept, anew) = (engine.model().digest(), anew.model().digest());
+    assert_eq!(kept.differences(anew, 9), []);
+    see(&mut engine, &running(&deleted, 0));
+    assert_eq!(bound(&mut engine), 0, "it is bound");
+    see(&mut engine, &requested);
+    see(&mut engine, &stray);
+    assert_eq!(bound(&mut engine), 1, "the bind request is deleted: the other pod");
+}
+
 #[test]
 fn a_deleted_group_stays_charged_and_none_of_its_pods_is_placed_until_it_exists_again() {
     let mut engine = world("4", "-1 L2");

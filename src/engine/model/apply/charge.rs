@@ -123,7 +123,7 @@ impl Model {
             && (pod_group.queue.is_some_and(|queue| !self.queues[queue].schedulable()) || refused())
     }
 
-    /// A pod left a pod group: exceptions that last as long as the pod group runs end with its last pod.
+    /// A pod left a pod group, or its bind failed: exceptions that last as long as the pod group runs end with its last pod.
     pub(super) fn left(&mut self, id: PodGroupId) {
         if self.pod_groups[id].placeholder && !self.is_held_for(id) {
             self.forget_group(id);

@@ -13,11 +13,12 @@ impl Model {
         if self.pods[id].assumed == Assumed::Bound {
             self.settle(id, State::nowhere(Status::Pending));
             self.pods[id].assumed = Assumed::Nothing;
-            if !self.names_pod_set(&self.pods[id])
-                && let Some(pod_group) = self.pods[id].pod_group
-            {
-                // It was in a pod set only while it was charged (`join_pod_set`): leaves it.
-                self.change_pod_group(pod_group, |_| {});
+            if let Some(pod_group) = self.pods[id].pod_group {
+                self.left(pod_group);
+                if self.pods[id].member.is_some() && !self.names_pod_set(&self.pods[id]) {
+                    // It was in a pod set only while it was charged (`join_pod_set`): leaves it.
+                    self.change_pod_group(pod_group, |_| {});
+                }
             }
         }
         self.set_retry(id, retry_at);
