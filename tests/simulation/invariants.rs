@@ -166,6 +166,11 @@ pub struct History {
 }
 
 impl History {
+    /// Whether no gang is below its minimum.
+    pub fn gangs_are_whole(&self) -> bool {
+        self.partial.is_empty()
+    }
+
     /// Records a state, before the rules are evaluated on it.
     pub fn take(&mut self, now: &State) {
         self.new.clear();

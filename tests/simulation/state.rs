@@ -1,9 +1,11 @@
 //! What the API server stores, reduced to the fields that the rules are about.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 use serde_json::Value;
+use unikai::devcluster::apiserver::in_process::{InProcess, Stored};
 
 use crate::plan::{POOL_LABEL, TEAMS};
 
@@ -130,9 +132,60 @@ impl Kind {
         };
         GroupVersionKind::gvk(group, version, kind)
     }
+
+    /// All objects of the kind.
+    fn stored_in(self, server: &InProcess) -> Vec<Stored> {
+        let resource = ApiResource::from_gvk(&self.of_api());
+        server.objects(&resource.group, &resource.plural)
+    }
+}
+
+/// Reads what the API server stores. Pods are the most objects, and only those that have changed since are read again.
+#[derive(Default)]
+pub struct Reader {
+    state: State,
+    pods: HashMap<usize, Stored>,
+}
+
+impl Reader {
+    /// What is stored now; `at` is in ms of the run.
+    pub fn read(&mut self, server: &InProcess, at: u64) -> &State {
+        self.state.at = at;
+        for kind in Kind::ALL {
+            let objects = kind.stored_in(server);
+            if kind == Kind::Pod {
+                self.read_pods(objects);
+                continue;
+            }
+            self.state.clear(kind);
+            objects.iter().for_each(|stored| self.state.put(kind, stored));
+        }
+        &self.state
+    }
+
+    fn read_pods(&mut self, objects: Vec<Stored>) {
+        let mut before = std::mem::take(&mut self.pods);
+        let (mut new, mut now) = (Vec::new(), HashMap::with_capacity(objects.len()));
+        for stored in objects {
+            if before.remove(&stored.address()).is_none() {
+                new.push(stored.clone());
+            }
+            now.insert(stored.address(), stored);
+        }
+        self.pods = now;
+        before.values().for_each(|gone| self.state.remove(Kind::Pod, gone));
+        new.iter().for_each(|stored| self.state.put(Kind::Pod, stored));
+    }
 }
 
 impl State {
+    /// What the API server stores now.
+    pub fn of(server: &InProcess, at: u64) -> Self {
+        let mut reader = Reader::default();
+        reader.read(server, at);
+        reader.state
+    }
+
     /// Records an object as it is stored now.
     pub fn put(&mut self, kind: Kind, stored: &Value) {
         let (namespace, name) = key(stored);

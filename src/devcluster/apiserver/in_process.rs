@@ -23,6 +23,14 @@ pub type Service = BoxCloneSyncService<Request<kube::client::Body>, Response<Bod
 #[derive(Clone, Debug)]
 pub struct Stored(Arc<Object>);
 
+impl Stored {
+    /// Where this version is in memory: it differs from that of any other version of any object that is there at the same time.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+}
+
 impl Deref for Stored {
     type Target = Value;
 
