@@ -33,7 +33,7 @@ use crate::components::bus::{
 use crate::components::fair::Fair;
 use crate::components::grouping::owners::Owners;
 use crate::components::grouping::rules::Grouped;
-use crate::components::grouping::{Failed, Found, Known, is_addressed, skips_grouping};
+use crate::components::grouping::{Failed, Found, Known, is_addressed, names_foreign_group, skips_grouping};
 use crate::components::retry::Backoff;
 use crate::components::watches::Stores;
 use crate::components::write_slots::WriteSlots;
@@ -343,6 +343,9 @@ impl Grouper {
         if !self.is_addressed(&pod) {
             return self.not_monitored(&pod);
         }
+        if self.stays_in_deleted_group(&pod) {
+            return;
+        }
         if let Some(key) = self.settled(&pod).filter(|_| is_new) {
             self.grouped_pods.assign(&pod, key, None);
             return;
@@ -363,7 +366,7 @@ impl Grouper {
                 owners: &owners,
                 settings: &settings,
             };
-            let found = panics::caught(known.resolve(&pod)).await;
+            let found = panics::caught(known.resolve_stored(&pod)).await;
             Walked {
                 pod: member,
                 version,
@@ -387,6 +390,18 @@ impl Grouper {
             .as_ref()
             .and_then(|namespace| namespace.metadata.labels.as_ref());
         is_addressed(pod, labels, &self.context.settings)
+    }
+
+    /// A bound pod stays in the group of another client that it was bound in, though that is gone.
+    fn stays_in_deleted_group(&self, pod: &Pod) -> bool {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let group = self.grouped_pods.get(uid).and_then(|entry| entry.group.as_ref());
+        let owners = pod.metadata.owner_references.as_ref();
+        pods::is_bound(pod)
+            && owners.is_none_or(Vec::is_empty)
+            && names_foreign_group(pod, &[])
+            && group
+                .is_some_and(|group| pods::annotated_group(pod).as_ref() == Some(group) && !self.group_exists(group))
     }
 
     /// A bound pod whose PodGroup exists is not grouped when it is first seen, so that a restart with many running pods reads no owners.

@@ -131,6 +131,7 @@ impl Known<'_> {
     pub fn cached(&self, pod: &Pod) -> Option<Found> {
         match self.owners.cached(pod)? {
             Chain::OptedOut => Some(Found::Skipped),
+            // See `resolve_stored`.
             Chain::Owned(chain) if self.lacks_group(pod, &chain).is_some() => None,
             Chain::Owned(chain) => {
                 let found = self.group(pod, chain).ok()?;
@@ -157,11 +158,6 @@ impl Known<'_> {
             Chain::OptedOut => return Ok(Found::Skipped),
             Chain::Owned(chain) => chain,
         };
-        if let Some(group) = self.lacks_group(pod, &chain)
-            && self.owners.has_pod_group(&group).await?
-        {
-            return Ok(Found::Skipped);
-        }
         for _ in 0..QUESTIONS_MAX {
             match self.group(pod, chain.clone()) {
                 Err(RuleError::Unknown(wanted)) => match self.owners.fetch(&wanted).await {
@@ -173,6 +169,20 @@ impl Known<'_> {
             }
         }
         self.refused(pod, &chain, RuleError::Workload("the rule asks without end".to_owned()))
+    }
+
+    /// The same for a pod that is stored: asks the API server for the pod group that a bound one names and the watch does not show.
+    ///
+    /// # Errors
+    /// The same, and if there is no answer.
+    pub async fn resolve_stored(&self, pod: &Pod) -> Result<Found, Failed> {
+        if let Chain::Owned(chain) = self.owners.chain(pod).await?
+            && let Some(group) = self.lacks_group(pod, &chain)
+            && self.owners.has_pod_group(&group).await?
+        {
+            return Ok(Found::Skipped);
+        }
+        self.resolve(pod).await
     }
 
     /// The pod group of a bound pod without owners, made by another client, that the watch does not show. It is gone, or not shown yet. If it is gone the pod is
@@ -231,11 +241,8 @@ pub fn names_foreign_group(pod: &Pod, owners: &[Arc<Workload>]) -> bool {
         meta.name.as_deref().unwrap_or_default(),
         meta.uid.as_deref().unwrap_or_default(),
     );
-    let named = meta
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(annotation::POD_GROUP_NAME));
-    owners.is_empty() && named.is_some_and(|named| *named != own && !is_spark(pod, named))
+    let named = pods::annotated_group(pod);
+    owners.is_empty() && named.is_some_and(|named| named.name() != own && !is_spark(pod, named.name()))
 }
 
 /// Spark pods are named after their application.

@@ -11,7 +11,7 @@ use super::packed::Pod;
 use super::{Entry, Mirror, Output};
 use crate::api::BindRequest;
 use crate::api::names::{annotation, bind_phase};
-use crate::engine::input::Table;
+use crate::engine::input::{GroupKey, Table};
 
 impl Entry for BindRequest {
     type Packed = Self;
@@ -105,6 +105,14 @@ pub fn as_decided(request: &BindRequest, pod: &Pod) -> Option<Pod> {
         annotations: others.chain(decided()).collect(),
         ..pod.clone()
     })
+}
+
+/// The pod group that its pod was bound in.
+#[must_use]
+pub fn group(request: &BindRequest) -> Option<GroupKey> {
+    let name = request.annotations().get(annotation::POD_GROUP_NAME)?;
+    let namespace = request.metadata.namespace.as_deref().unwrap_or_default();
+    (!name.is_empty()).then(|| GroupKey::new(namespace, name))
 }
 
 /// Failed with no attempts left.

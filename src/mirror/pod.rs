@@ -82,7 +82,10 @@ pub fn read(
     let (group, sub_group) = if foreign {
         (None, None)
     } else {
-        place(pod, &marks, membership)
+        let (group, sub_group) = place(pod, &marks, membership);
+        // Until the grouper knows it, and the Binding names it.
+        let decided = || request.filter(|_| pod.node.is_none()).and_then(bind_request::group);
+        (group.or_else(decided), sub_group)
     };
     let gpu_groups = gpu_groups(pod, &marks, request);
     let account = pod.account.as_deref().unwrap_or("default");

@@ -546,22 +546,32 @@ fn a_pod_is_charged_without_a_pod_group_from_its_bind_request_on() {
               spec: {schedulerName: kai-scheduler, containers: []}, status: {phase: Pending}}",
         ))
     };
-    let request = || {
-        PackedObject::BindRequest(read(
-            "{metadata: {name: p, namespace: ns, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: u}]},
-              spec: {podName: p, selectedNode: n0}}",
-        ))
+    let request = |annotations: &str| {
+        PackedObject::BindRequest(read(&format!(
+            "{{metadata: {{name: p, namespace: ns, annotations: {annotations},
+                ownerReferences: [{{apiVersion: v1, kind: Pod, name: p, uid: u}}]}},
+              spec: {{podName: p, selectedNode: n0}}}}",
+        )))
     };
     let charged = |events: Vec<Event>| {
         let pods = events.into_iter().filter_map(|event| match event {
-            Event::Pod(pod) => Some(pod.group.and(pod.fallback_queue).map(|queue| queue.to_string())),
+            Event::Pod(pod) => Some(pod.fallback_queue.zip(pod.group)),
             _ => None,
         });
+        let pods = pods.map(|pod| pod.map(|(queue, group)| format!("{} charged to {queue}", group.name())));
         pods.last()
     };
     assert_eq!(charged(world.apply(waiting())), Some(None));
-    assert_eq!(charged(world.apply(request())), Some(Some("q".to_owned())));
-    assert_eq!(charged(world.delete(request())), Some(None));
+    assert_eq!(
+        charged(world.apply(request("{}"))),
+        Some(Some("pg-p-u charged to q".to_owned()))
+    );
+    assert_eq!(charged(world.delete(request("{}"))), Some(None));
+    let decided = || request("{pod-group-name: gang}");
+    assert_eq!(
+        charged(world.apply(decided())),
+        Some(Some("gang charged to q".to_owned()))
+    );
 }
 
 #[test]

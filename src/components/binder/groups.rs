@@ -599,7 +599,7 @@ impl Group {
         if self.created == MOST_CREATED {
             let why = format!("all {MOST_CREATED} GPU reservation pods were deleted before they held a GPU");
             self.answer(&Err(why));
-            return (None, None);
+            return (None, Some(now));
         }
         self.created += 1;
         (Some(self.creation(id)), None)

@@ -80,7 +80,7 @@ impl Reserver {
         });
         let made = match created {
             Ok(Some(pod)) => Ok(pod),
-            Ok(None) => Err(self.failed(&pod, "the pods that were to use it are gone")),
+            Ok(None) => Err(self.failed(&pod, "the pods that were to use it are gone or elsewhere")),
             Err(error) => Err(self.failed(&pod, &error.why)),
         };
         let request = Request {
@@ -161,7 +161,7 @@ impl Reserver {
         let params = PostParams::default();
         // Each time that it is sent: pods may have gone since.
         let create = || async {
-            if !users.is_empty() && !users.iter().any(|user| self.stays(user)) {
+            if !users.is_empty() && !users.iter().any(|user| self.stays(user, pods::node(pod))) {
                 return Ok(None);
             }
             unanswered.fetch_add(1, Ordering::Relaxed);
@@ -190,10 +190,13 @@ impl Reserver {
         }
     }
 
-    /// Whether a pod holds what it was given: it exists, and neither ends nor has ended.
-    fn stays(&self, (uid, user): (&String, &User)) -> bool {
+    /// Whether a pod holds what it was given on a node: it exists, is not bound to another node, and neither ends nor has ended.
+    fn stays(&self, (uid, user): (&String, &User), node: Option<&str>) -> bool {
         let known = self.stores.pods.get_same(&user.namespace, &user.name, Some(uid));
-        known.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none() && !pods::is_finished(&pod))
+        let elsewhere = |pod: &Pod| pods::node(pod).is_some_and(|bound_to| Some(bound_to) != node);
+        known.is_some_and(|pod| {
+            pod.metadata.deletion_timestamp.is_none() && !pods::is_finished(&pod) && !elsewhere(&pod)
+        })
     }
 
     fn failed(&self, pod: &Pod, why: &str) -> String {

@@ -19,7 +19,7 @@ async fn group_of(lab: &Lab, pod: &Pod) -> Result<Option<String>, String> {
     };
     let found = match known.cached(pod) {
         Some(found) => Ok(found),
-        None => known.resolve(pod).await,
+        None => known.resolve_stored(pod).await,
     };
     match found {
         Ok(Found::Group(grouped, _)) => Ok(grouped.group.metadata.name),

@@ -488,7 +488,8 @@ impl Model {
         }
         // A pod group of which only pods are known is charged to the queue that they name; a pod of an unknown sub-group is in a pod set only while it is
         // charged.
-        let known = |id: PodGroupId| self.pod_groups[id].input.is_some() && self.names_pod_set(pod);
+        let is_known = |group: &PodGroup| group.input.is_some() && !group.placeholder;
+        let known = |id: PodGroupId| is_known(&self.pod_groups[id]) && self.names_pod_set(pod);
         if old.fallback_queue != input.fallback_queue && !pod.pod_group.is_some_and(known) {
             return false;
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::engine::input::{GroupKey, Name, Needs, NodeInput, PodRef, QueueInput, Share};
 
 use super::Model;
-use super::ids::{PodGroupId, QueueId};
+use super::ids::{PodGroupId, PodId, QueueId};
 use super::node::SharedGpu;
 use super::node_set::NodeSet;
 use super::pod::{Assumed, STATUSES, Status};
@@ -157,6 +157,10 @@ impl Model {
     fn pod_facts(&self, assumed: &mut Assumptions) -> Vec<Facts<PodRef, (), PodFields>> {
         let unknown = self.pod_groups.iter().filter(|(_, pod_group)| pod_group.placeholder);
         let unknown: BTreeSet<PodGroupId> = unknown.map(|(id, _)| id).collect();
+        // As long as a pod of it is assumed to be bound, an unknown pod group may keep sub-groups that a new model does not know.
+        let is_assumed = |pod: &PodId| self.pods[*pod].assumed != Assumed::Nothing;
+        let kept = |id: &&PodGroupId| self.pod_groups[**id].pods.iter().any(is_assumed);
+        let kept: BTreeSet<PodGroupId> = unknown.iter().filter(kept).copied().collect();
         let mut facts = Vec::with_capacity(self.pods.slots());
         for (_, pod) in self.pods.iter() {
             let is_assumed = pod.assumed != Assumed::Nothing;
@@ -182,7 +186,7 @@ impl Model {
                     in_pod_set: pod.member.is_some() || pod.pod_group.is_some_and(|id| unknown.contains(&id)),
                     needs: Arc::clone(&pod.input.needs),
                 },
-                assumed: is_assumed,
+                assumed: is_assumed || pod.pod_group.is_some_and(|id| kept.contains(&id)),
                 excluded: false,
             });
         }

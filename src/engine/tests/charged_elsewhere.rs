@@ -2,7 +2,7 @@
 
 use super::scenario::{NOW, group, node, open_queue, placed, pod, queue};
 use crate::engine::Engine;
-use crate::engine::input::{Event, GroupInput, Name, PodInput, PodStatus, Time};
+use crate::engine::input::{Event, GroupInput, Name, PodInput, PodStatus, SubGroupInput, Time};
 use crate::engine::policy::{ActionKind, Policy};
 
 fn world(gpus: &str, limits: &str) -> Engine {
@@ -180,6 +180,34 @@ fn a_pod_whose_group_is_deleted_while_it_is_bound_stays_charged_until_its_bind_f
     assert_eq!(bound(&mut engine), 1, "the other pod");
     known(&mut engine, &deleted);
     assert_eq!(bound(&mut engine), 0);
+}
+
+/// A model built anew does not know the sub-groups of a deleted pod group, which is no difference as long as a bind is only assumed.
+#[test]
+fn a_group_with_sub_groups_that_is_deleted_during_a_bind_is_no_difference() {
+    let mut engine = world("4", "-1 L1");
+    let gang = group("b", "q", 1);
+    let sub_groups = vec![SubGroupInput {
+        name: "w".into(),
+        parent: None,
+        min_member: Some(1),
+        min_sub_group: None,
+        topology: None,
+    }];
+    let gang = GroupInput { sub_groups, ..gang };
+    known(&mut engine, &gang);
+    let members = [0, 1].map(|number| PodInput {
+        sub_group: Some("w".into()),
+        ..pod(&gang, number, "1")
+    });
+    members.iter().for_each(|member| see(&mut engine, member));
+    assert_eq!(bound(&mut engine), 1, "as the limit allows");
+    engine.apply(Event::GroupGone(gang.key.clone()), NOW);
+    let mut anew = world("4", "-1 L1");
+    members.iter().for_each(|member| see(&mut anew, member));
+    assert_eq!((bound(&mut engine), bound(&mut anew)), (0, 0));
+    let (kept, anew) = (engine.model().digest(), anew.model().digest());
+    assert_eq!(kept.differences(anew, 9), []);
 }
 
 #[test]

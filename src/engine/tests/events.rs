@@ -251,6 +251,57 @@ fn after_a_refused_eviction_other_victims_are_evicted() {
     assert!(engine.model().broken_rules().is_empty());
 }
 
+/// A pod that is evicted before its bind has ended holds its place until the bind fails or the eviction takes effect.
+#[test]
+fn a_bind_and_an_eviction_of_one_pod_may_both_fail() {
+    for unbound_first in [true, false] {
+        let mut engine = Engine::new(Policy {
+            actions: vec![ActionKind::Allocate, ActionKind::Preempt],
+            ..Policy::default()
+        });
+        engine.apply(queue("q"), NOW);
+        engine.apply(Event::Node(Box::new(node("n0", "1"))), NOW);
+        let create = |name: &str, priority: i64, engine: &mut Engine| {
+            let group = GroupInput {
+                priority,
+                ..group(name, "q", 0)
+            };
+            let pod = pod(&group, 0, "1");
+            engine.apply(Event::Group(Box::new(group)), NOW);
+            engine.apply(Event::Pod(Box::new(pod.clone())), NOW);
+            pod
+        };
+        let first = create("a", 50, &mut engine);
+        let bound = |engine: &mut Engine| -> Vec<String> {
+            let decisions = engine.cycle(NOW);
+            assert!(engine.model().broken_rules().is_empty());
+            decisions.bind.iter().map(|bind| bind.pod.name.to_string()).collect()
+        };
+        assert_eq!(bound(&mut engine), ["a-000"]);
+        let urgent = create("p", 100, &mut engine);
+        assert_eq!(evicted(&mut engine, NOW), ["a-000"]);
+        let later = Some(Time(NOW.0 + 60_000));
+        let unbound = Event::Unbound {
+            pod: first.pod.uid.clone(),
+            retry_at: later,
+        };
+        if unbound_first {
+            engine.apply(unbound, NOW);
+            assert_eq!(bound(&mut engine), ["p-000"], "nothing holds the place any more");
+            refused(&mut engine, &first, later);
+        } else {
+            refused(&mut engine, &first, later);
+            assert!(bound(&mut engine).is_empty(), "the place is held by the bind");
+            engine.apply(unbound, NOW);
+            assert_eq!(bound(&mut engine), ["p-000"]);
+        }
+        engine.apply(Event::PodGone(urgent.pod.uid.clone()), NOW);
+        assert_eq!(evicted(&mut engine, NOW), [""; 0]);
+        let decisions = engine.cycle(later.unwrap());
+        assert_eq!(decisions.bind.len(), 1, "it is scheduled again");
+    }
+}
+
 #[test]
 fn changes_of_a_pod_do_not_end_its_retry_delay() {
     let (mut engine, running) = contended(None);

@@ -216,6 +216,25 @@ fn reservation_pods_that_are_deleted_at_once_are_not_created_without_end() {
     }
 }
 
+/// A bind for several groups ends with the first that fails.
+#[test]
+fn users_are_evicted_after_reservation_pods_vanished_though_no_bind_waits_any_more() {
+    let mut world = World::new();
+    world.see(&user("u", &json!({"runai-gpu-group": "g"}), "Running"));
+    let waits = world.ask("a", "g");
+    world.groups.close(&reference("a"), &[id("g")], false, world.now);
+    drop(waits);
+    for _ in 0..3 {
+        assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
+        let pod = reservation("g", None);
+        world.groups.made(&id("g"), Ok(&pod), world.now);
+        world.see(&pod);
+        world.groups.pod_gone(&pod, world.now);
+    }
+    let commands = world.in_the_end();
+    assert!(matches!(&commands[..], [Command::Evict { .. }, ..]), "{commands:?}");
+}
+
 #[test]
 fn a_reservation_is_kept_while_it_has_users_or_open_binds() {
     let mut world = World::new();

@@ -154,17 +154,22 @@ async fn a_reservation_pod_is_made_once_and_found_again() {
 
 /// The scheduler gives the GPU to others as soon as the watch has shown that they are gone.
 #[tokio::test(start_paused = true)]
-async fn no_gpu_is_reserved_for_pods_that_are_gone() {
+async fn no_gpu_is_reserved_for_pods_that_are_gone_or_elsewhere() {
     let lab = Lab::new().await;
     let a = lab.pod("a").await;
     let mut leaving = a.clone();
     leaving.metadata.deletion_timestamp = Some(Time(crate::clock::now()));
     let mut ended = a.clone();
     ended.status.get_or_insert_default().phase = Some("Failed".to_owned());
-    for shown in [None, Some(leaving), Some(ended)] {
+    let mut elsewhere = a.clone();
+    elsewhere.spec.get_or_insert_default().node_name = Some("another".to_owned());
+    for shown in [None, Some(leaving), Some(ended), Some(elsewhere)] {
         shown.map(|pod| lab.stores.pods.insert(pod));
         match lab.carry_out(make(users(&[&a]))).await {
-            Cleanup::Made(_, Err(why), None) => assert!(why.contains("the pods that were to use it are gone"), "{why}"),
+            Cleanup::Made(_, Err(why), None) => assert!(
+                why.contains("the pods that were to use it are gone or elsewhere"),
+                "{why}"
+            ),
             _ => panic!("it is made"),
         }
     }

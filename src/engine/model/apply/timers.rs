@@ -21,6 +21,10 @@ impl Model {
                 }
             }
         }
+        // Its eviction may still fail: then it is pending.
+        if self.pods[id].assumed == Assumed::Evicted && self.pods[id].input.node.is_none() {
+            self.settle(id, State::nowhere(self.pods[id].state.status));
+        }
         self.set_retry(id, retry_at);
     }
 
@@ -52,16 +56,21 @@ impl Model {
         if self.pods[id].assumed != Assumed::Evicted {
             return;
         }
-        let status = shown(&self.pods[id].input, now, self.stuck_after);
+        let hold = self.pods[id].state.hold.clone();
+        let (status, assumed) = match shown(&self.pods[id].input, now, self.stuck_after) {
+            // Its bind, which the API server does not show yet, has not failed.
+            Status::Pending if hold.is_some() => (Status::Binding, Assumed::Bound),
+            status => (status, Assumed::Nothing),
+        };
         let state = State {
             status,
             evicted_from: None,
             leaving: false,
             plan: None,
-            hold: self.pods[id].state.hold.clone(),
+            hold,
         };
         self.settle(id, state);
-        self.pods[id].assumed = Assumed::Nothing;
+        self.pods[id].assumed = assumed;
         let preemptor = self.evicting.remove(uid).flatten();
         if let Some(preemptor) = preemptor.filter(|preemptor| self.pod_groups.contains(*preemptor)) {
             self.pod_groups[preemptor].evictions_for.failed();
