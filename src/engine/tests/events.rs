@@ -280,24 +280,24 @@ fn a_bind_and_an_eviction_of_one_pod_may_both_fail() {
         assert_eq!(bound(&mut engine), ["a-000"]);
         let urgent = create("p", 100, &mut engine);
         assert_eq!(evicted(&mut engine, NOW), ["a-000"]);
-        let later = Some(Time(NOW.0 + 60_000));
+        let later = Time(NOW.0 + 60_000);
         let unbound = Event::Unbound {
             pod: first.pod.uid.clone(),
-            retry_at: later,
+            retry_at: Some(later),
         };
         if unbound_first {
             engine.apply(unbound, NOW);
             assert_eq!(bound(&mut engine), ["p-000"], "nothing holds the place any more");
-            refused(&mut engine, &first, later);
+            refused(&mut engine, &first, Some(later));
         } else {
-            refused(&mut engine, &first, later);
+            refused(&mut engine, &first, Some(later));
             assert!(bound(&mut engine).is_empty(), "the place is held by the bind");
             engine.apply(unbound, NOW);
             assert_eq!(bound(&mut engine), ["p-000"]);
         }
         engine.apply(Event::PodGone(urgent.pod.uid.clone()), NOW);
         assert_eq!(evicted(&mut engine, NOW), [""; 0]);
-        let decisions = engine.cycle(later.unwrap());
+        let decisions = engine.cycle(later);
         assert_eq!(decisions.bind.len(), 1, "it is scheduled again");
     }
 }
