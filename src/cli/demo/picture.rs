@@ -63,6 +63,12 @@ impl Picture {
             && found.is_some_and(|queue| (queue.allocated.gpu - gpus).abs() < ROUNDING)
     }
 
+    /// Whether the pods of a queue request so many GPUs: all exist, also those that are created in place of evicted ones.
+    pub fn requests(&self, queue: &str, gpus: f64) -> bool {
+        let found = self.queue(queue);
+        found.is_some_and(|queue| (queue.requested.gpu - gpus).abs() < ROUNDING)
+    }
+
     /// Whether there is a verdict on a workload that has the current figures of its queue.
     pub fn explains(&self, workload: &str) -> bool {
         let mut named = self.workloads.iter().filter(|known| short(&known.name) == workload);

@@ -27,11 +27,15 @@ pub(super) const STEPS: [Step; 4] = [
     Step {
         sentence: "Fair share: red starts a Job of four workers with 4 GPUs each, and since blue does not need the rest, three run, with 4 GPUs over red's quota.",
         manifests: include_str!("workers.yaml"),
-        done: |seen| seen.holds("red", 12.0) && seen.holds("blue", 1.0) && seen.explains("workers"),
+        done: |seen| {
+            seen.holds("red", 12.0) && seen.holds("blue", 1.0) && seen.requests("red", 16.0) && seen.explains("workers")
+        },
     },
     Step {
         sentence: "Reclaim: blue starts a gang of two pods with 3 GPUs each, and since its quota covers both, one of red's workers is evicted for it.",
         manifests: include_str!("gang.yaml"),
-        done: |seen| seen.holds("red", 8.0) && seen.holds("blue", 7.0) && seen.explains("workers"),
+        done: |seen| {
+            seen.holds("red", 8.0) && seen.holds("blue", 7.0) && seen.requests("red", 16.0) && seen.explains("workers")
+        },
     },
 ];
