@@ -188,7 +188,10 @@ impl Known<'_> {
     /// The pod group of a bound pod without owners, made by another client, that the watch does not show. It is gone, or not shown yet. If it is gone the pod is
     /// grouped as one that names none.
     fn lacks_group(&self, pod: &Pod, chain: &[Arc<Workload>]) -> Option<GroupKey> {
-        let group = pods::annotated_group(pod).filter(|_| pods::is_bound(pod) && names_foreign_group(pod, chain))?;
+        if !pods::is_bound(pod) || !names_foreign_group(pod, chain) {
+            return None;
+        }
+        let group = pods::annotated_group(pod)?;
         let is_known = self.stores.pod_groups.contains(group.namespace(), group.name());
         (!is_known).then_some(group)
     }
@@ -236,13 +239,18 @@ pub fn skips_grouping(pod: &Pod) -> bool {
 
 /// A pod without owners names another group than the grouper's: the group was created for it by another client.
 pub fn names_foreign_group(pod: &Pod, owners: &[Arc<Workload>]) -> bool {
+    if !owners.is_empty() {
+        return false;
+    }
+    let Some(named) = pods::annotated_group(pod) else {
+        return false;
+    };
     let meta = &pod.metadata;
     let own = pods::default_group_name(
         meta.name.as_deref().unwrap_or_default(),
         meta.uid.as_deref().unwrap_or_default(),
     );
-    let named = pods::annotated_group(pod);
-    owners.is_empty() && named.is_some_and(|named| named.name() != own && !is_spark(pod, named.name()))
+    named.name() != own && !is_spark(pod, named.name())
 }
 
 /// Spark pods are named after their application.

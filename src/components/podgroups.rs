@@ -354,8 +354,7 @@ impl PodGroups {
         if !pods::is_ours(pod, &self.context.settings) {
             return self.of_another_scheduler(pod);
         }
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        let node = node.and_then(|node| self.stores.nodes.get("", node));
+        let node = pods::node(pod).and_then(|node| self.stores.nodes.get("", node));
         let mut claimed = Amounts::new();
         for claim in self.claimants.see(pod) {
             combine(&mut claimed, &self.claimed(&claim, due), Amount::saturating_add);

@@ -45,6 +45,12 @@ pub fn node(pod: &Pod) -> Option<&str> {
     Some(node).filter(|node| !node.is_empty())
 }
 
+/// Whether it is bound to another node than this one.
+#[must_use]
+pub fn is_bound_elsewhere(pod: &Pod, here: &str) -> bool {
+    node(pod).is_some_and(|node| node != here)
+}
+
 /// Whether it has a node.
 #[must_use]
 pub fn is_bound(pod: &Pod) -> bool {

@@ -107,7 +107,7 @@ pub fn as_decided(request: &BindRequest, pod: &Pod) -> Option<Pod> {
     })
 }
 
-/// The pod group that its pod was bound in.
+/// The pod group for which the bind was decided; none in the requests of other clients.
 #[must_use]
 pub fn group(request: &BindRequest) -> Option<GroupKey> {
     let name = request.annotations().get(annotation::POD_GROUP_NAME)?;

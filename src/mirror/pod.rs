@@ -82,10 +82,7 @@ pub fn read(
     let (group, sub_group) = if foreign {
         (None, None)
     } else {
-        let (group, sub_group) = place(pod, &marks, membership);
-        // Until the grouper knows it, and the Binding names it.
-        let decided = || request.filter(|_| pod.node.is_none()).and_then(bind_request::group);
-        (group.or_else(decided), sub_group)
+        place(pod, &marks, membership, request)
     };
     let gpu_groups = gpu_groups(pod, &marks, request);
     let account = pod.account.as_deref().unwrap_or("default");
@@ -184,13 +181,22 @@ impl<'a> Marks<'a> {
     }
 }
 
-/// The pod group and sub-group: from the pod's annotation and label, else from the grouper.
-fn place(pod: &Pod, marks: &Marks, membership: Option<&Membership>) -> (Option<GroupKey>, Option<Name>) {
+/// The pod group and sub-group: from the pod's annotation and label, else from the grouper, else from the bind request.
+fn place(
+    pod: &Pod,
+    marks: &Marks,
+    membership: Option<&Membership>,
+    request: Option<&BindRequest>,
+) -> (Option<GroupKey>, Option<Name>) {
     let own = marks.sub_group.filter(|own| !own.is_empty()).map(name);
     match (&pod.group, membership) {
         (Some(group), _) => (Some(group.clone()), own),
         (None, Some(found)) => (Some(found.group.clone()), own.or_else(|| found.sub_group.clone())),
-        (None, None) => (None, own),
+        // Until the grouper knows the pod group, and the Binding names it.
+        (None, None) => (
+            request.filter(|_| pod.node.is_none()).and_then(bind_request::group),
+            own,
+        ),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::components::bus::{Bind, OrderedBind, Step};
 use crate::components::fractions::users::Share;
 use crate::components::{Settings, pods};
 use crate::engine::decision::Promise;
-use crate::engine::input::{GpuKind, GroupKey, WHOLE};
+use crate::engine::input::{GpuKind, WHOLE};
 use crate::mirror::claims::allocation::GivenAllocations;
 use crate::mirror::{bind_request, numa};
 
@@ -121,9 +121,7 @@ pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<V
     };
     let gpu = spec.received_gpu.clone().unwrap_or_default();
     let portion: f64 = gpu.portion.and_then(|text| text.parse().ok()).unwrap_or_default();
-    let recorded = request.annotations().get(annotation::POD_GROUP_NAME);
-    let recorded = recorded.map(|name| GroupKey::new(&pod.namespace().unwrap_or_default(), name));
-    let named = recorded.or_else(|| pods::annotated_group(pod));
+    let named = bind_request::group(request).or_else(|| pods::annotated_group(pod));
     let mut annotations = BTreeMap::from([(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), received(kind).to_owned())]);
     if let Some(group) = &named {
         annotations.insert(annotation::POD_GROUP_NAME.to_owned(), group.name().to_owned());

@@ -217,7 +217,7 @@ impl MultiStepBind {
         let (wanted, node) = (&self.bind.placement.pod, &*self.bind.placement.node);
         let pods = &self.stores.pods;
         let pod = pods.get_same(&wanted.namespace, &wanted.name, Some(&wanted.uid));
-        pod.filter(|pod| !pods::is_finished(pod) && pods::node(pod).is_none_or(|bound_to| bound_to == node))
+        pod.filter(|pod| !pods::is_finished(pod) && !pods::is_bound_elsewhere(pod, node))
             .ok_or(Stop::Overtaken)
     }
 

@@ -158,10 +158,10 @@ impl Reserver {
             Api::namespaced(self.caller.context.reads.clone(), &namespace),
             Api::namespaced(self.caller.context.writes.clone(), &namespace),
         );
-        let params = PostParams::default();
+        let (params, node) = (PostParams::default(), pods::node(pod).unwrap_or_default());
         // Each time that it is sent: pods may have gone since.
         let create = || async {
-            if !users.is_empty() && !users.iter().any(|user| self.stays(user, pods::node(pod))) {
+            if !users.is_empty() && !users.iter().any(|user| self.stays(user, node)) {
                 return Ok(None);
             }
             unanswered.fetch_add(1, Ordering::Relaxed);
@@ -191,12 +191,10 @@ impl Reserver {
     }
 
     /// Whether a pod holds what it was given on a node: it exists, is not bound to another node, and neither ends nor has ended.
-    fn stays(&self, (uid, user): (&String, &User), node: Option<&str>) -> bool {
+    fn stays(&self, (uid, user): (&String, &User), node: &str) -> bool {
         let known = self.stores.pods.get_same(&user.namespace, &user.name, Some(uid));
-        let elsewhere = |pod: &Pod| pods::node(pod).is_some_and(|bound_to| Some(bound_to) != node);
-        known.is_some_and(|pod| {
-            pod.metadata.deletion_timestamp.is_none() && !pods::is_finished(&pod) && !elsewhere(&pod)
-        })
+        let ends = |pod: &Pod| pod.metadata.deletion_timestamp.is_some() || pods::is_finished(pod);
+        known.is_some_and(|pod| !ends(&pod) && !pods::is_bound_elsewhere(&pod, node))
     }
 
     fn failed(&self, pod: &Pod, why: &str) -> String {

@@ -218,7 +218,7 @@ impl Charged {
     fn recorded(&self, pod: &mut Pod) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let Some(names) = self.named_by.get(uid) else { return };
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        let node = pods::node(pod);
         let found: Vec<(&str, &User)> = names
             .iter()
             .filter_map(|name| self.reservations.get(name))

@@ -9,6 +9,7 @@ use crate::api::names::{annotation, priority_class, third_party};
 use crate::api::pod_group::{SubGroup, TopologyConstraint};
 use crate::components::grouping::fields;
 use crate::components::grouping::workload::Workload;
+use crate::components::pods;
 use crate::mirror::identity::default_group_name;
 
 /// One group per replica of the set: `leader` and `workers`, or segments.
@@ -84,8 +85,7 @@ impl Set {
         let size = of_pod
             .filter(|size| *size > 0 && (ready || !exactly_as_kai))
             .unwrap_or(size);
-        let node = input.pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        let alone = ready && is_leader && node.unwrap_or_default().is_empty();
+        let alone = ready && is_leader && !pods::is_bound(input.pod);
         let template = top.body.pointer("/spec/leaderWorkerTemplate").cloned();
         Ok(Self {
             size,
