@@ -493,17 +493,21 @@ pub(super) fn panic_if_told(change: &PackedChange) {
     }
 }
 
+/// Settings with which pods of unknown pod groups are charged.
+fn charging() -> Settings {
+    Settings {
+        fallback_queue: Some(FallbackQueue {
+            label: "kai.scheduler/queue".into(),
+            default: "default".into(),
+        }),
+        ..Settings::default()
+    }
+}
+
 #[test]
 fn pods_on_nodes_of_the_shard_are_charged_whatever_pool_their_group_names() {
     let charged_to = |objects: Vec<PackedObject>| {
-        let fallback_queue = FallbackQueue {
-            label: "kai.scheduler/queue".into(),
-            default: "default".into(),
-        };
-        let mut world = World::new(Settings {
-            fallback_queue: Some(fallback_queue),
-            ..Settings::default()
-        });
+        let mut world = World::new(charging());
         let events: Vec<Event> = objects.into_iter().flat_map(|object| world.apply(object)).collect();
         let pods = events.into_iter().filter_map(|event| match event {
             Event::Pod(pod) => Some(pod.fallback_queue.map(|fallback_queue| fallback_queue.to_string())),
@@ -532,13 +536,7 @@ fn pods_on_nodes_of_the_shard_are_charged_whatever_pool_their_group_names() {
 
 #[test]
 fn a_pod_is_charged_without_a_pod_group_from_its_bind_request_on() {
-    let mut world = World::new(Settings {
-        fallback_queue: Some(FallbackQueue {
-            label: "kai.scheduler/queue".into(),
-            default: "default".into(),
-        }),
-        ..Settings::default()
-    });
+    let mut world = World::new(charging());
     world.apply(node("n0", ""));
     let waiting = || {
         PackedObject::Pod(read(
@@ -576,28 +574,20 @@ fn a_pod_is_charged_without_a_pod_group_from_its_bind_request_on() {
 
 #[test]
 fn a_bound_pod_stays_in_the_group_that_it_names_when_its_pod_group_is_deleted() {
-    let fallback_queue = || FallbackQueue {
-        label: "kai.scheduler/queue".into(),
-        default: "default".into(),
-    };
-    let settings = || Settings {
-        fallback_queue: Some(fallback_queue()),
-        ..Settings::default()
-    };
     let bound = || {
         PackedObject::Pod(read(
             "{metadata: {name: p, namespace: ns, uid: u, annotations: {pod-group-name: g}},
               spec: {schedulerName: kai-scheduler, nodeName: n0, containers: []}, status: {phase: Running}}",
         ))
     };
-    let mut world = World::new(settings());
+    let mut world = World::new(charging());
     world.apply(node("n0", ""));
     world.apply(pod("u", ""));
     world.0.apply(&grouping("u", "own", None));
     world.apply(group("", "queue: q"));
     check(&world.apply(bound()), &["pod u Running in g on n0"]);
     check(&world.delete(group("", "queue: q")), &["group g gone"]);
-    let mut anew = World::new(settings());
+    let mut anew = World::new(charging());
     anew.apply(node("n0", ""));
     check(&anew.apply(bound()), &["pod u Running in g on n0"]);
     let events = anew.0.adopt(world.0.groupings()).events;
@@ -606,13 +596,7 @@ fn a_bound_pod_stays_in_the_group_that_it_names_when_its_pod_group_is_deleted() 
 
 #[test]
 fn a_bound_pod_is_charged_without_a_pod_group_only_while_its_node_is_there() {
-    let mut world = World::new(Settings {
-        fallback_queue: Some(FallbackQueue {
-            label: "kai.scheduler/queue".into(),
-            default: "default".into(),
-        }),
-        ..Settings::default()
-    });
+    let mut world = World::new(charging());
     let mut charged = |object: PackedObject, there: bool| -> Vec<bool> {
         let events = if there {
             world.apply(object)

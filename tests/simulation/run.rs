@@ -29,11 +29,12 @@ const REST: Duration = Duration::from_secs(400);
 /// How long after the last workload is deleted nothing may be left.
 const EMPTY: Duration = Duration::from_secs(200);
 
-/// Into how many checks this time is divided, and how many of them in a row must show everything in order for the run to go on early.
+/// How often the rules are checked in each of these two times.
 const CHECKS: u32 = 20;
-const CALM: u32 = 3;
+/// After so many checks in a row that find everything in order, the rest of the time is left out.
+const IN_ORDER: u32 = 3;
 /// One in so many seeds waits for the whole time, as what is in order may not stay so.
-const PATIENT: u64 = 8;
+const WHOLE_TIME: u64 = 8;
 
 /// How a run is made.
 #[derive(Clone, Debug, Default)]
@@ -276,20 +277,16 @@ impl Simulation {
 
     /// Lets time pass, until everything is in order by these rules or all of it has passed, and checks the rules several times.
     async fn pass(&mut self, time: Duration, rules: &[Rule]) {
-        let mut calm = 0;
+        let mut in_order = 0;
         for _ in 0..CHECKS {
-            if self.story.broken().is_some() || (calm == CALM && !self.seed.is_multiple_of(PATIENT)) {
+            if self.story.broken().is_some() || (in_order >= IN_ORDER && !self.seed.is_multiple_of(WHOLE_TIME)) {
                 return;
             }
             sleep(time / CHECKS).await;
             self.check(invariants::ALWAYS);
-            let now = self.reader.read(&self.server, self.story.at());
-            let in_order = invariants::broken(rules, now, &self.history).is_empty();
-            calm = if in_order && self.history.gangs_are_whole() {
-                calm + 1
-            } else {
-                0
-            };
+            let broken = invariants::broken(rules, self.reader.last(), &self.history);
+            let is_in_order = broken.is_empty() && self.history.gangs_are_whole();
+            in_order = if is_in_order { in_order + 1 } else { 0 };
         }
         self.check(rules);
     }

@@ -163,6 +163,11 @@ impl Reader {
         &self.state
     }
 
+    /// What was stored when it was last read.
+    pub fn last(&self) -> &State {
+        &self.state
+    }
+
     fn read_pods(&mut self, objects: Vec<Stored>) {
         let mut before = std::mem::take(&mut self.pods);
         let (mut new, mut now) = (Vec::new(), HashMap::with_capacity(objects.len()));

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::idle_context;
+use crate::api::{BindRequest, PodGroup, crds};
 use crate::components::leadership::{Scope, Term, Terms};
 use crate::components::watches::Stores;
 use crate::components::write_slots::Background;
@@ -83,6 +86,21 @@ impl Lab {
                 .await;
         }
         lab
+    }
+
+    /// Installs the definitions of our kinds, and waits until they are served.
+    pub async fn install_definitions(&self) {
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.admin.clone());
+        for definition in crds::all() {
+            let made = definitions.create(&PostParams::default(), &definition).await;
+            made.expect("created");
+        }
+        let (groups, requests): (Api<PodGroup>, Api<BindRequest>) =
+            (Api::all(self.admin.clone()), Api::all(self.admin.clone()));
+        let all = ListParams::default();
+        while groups.list(&all).await.is_err() || requests.list(&all).await.is_err() {
+            sleep(MOMENT).await;
+        }
     }
 
     /// The resource of an object, as the administrator sees it.

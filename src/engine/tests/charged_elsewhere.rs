@@ -51,6 +51,17 @@ fn bound(engine: &mut Engine) -> usize {
     bound
 }
 
+fn bind_fails(engine: &mut Engine, pod: &PodInput) {
+    let (pod, retry_at) = (pod.pod.uid.clone(), None);
+    engine.apply(Event::Unbound { pod, retry_at }, NOW);
+}
+
+/// The model of an engine is that of another one that was built anew.
+fn is_the_same(engine: &Engine, anew: &Engine) {
+    let (kept, anew) = (engine.model().digest(), anew.model().digest());
+    assert_eq!(kept.differences(anew, 9), []);
+}
+
 #[test]
 fn a_pod_of_a_missing_group_counts_against_the_limit_of_its_queue() {
     let mut engine = world("4", "-1 L1");
@@ -122,8 +133,7 @@ fn a_pod_that_is_grouped_in_a_missing_sub_group_while_it_is_bound_stays_charged(
     see(&mut anew, &stray);
     see(&mut anew, &pod(&honest, 1, "1"));
     assert_eq!(bound(&mut anew), 0);
-    let (kept, anew) = (engine.model().digest(), anew.model().digest());
-    assert_eq!(kept.differences(anew, 9), []);
+    is_the_same(&engine, &anew);
 }
 
 #[test]
@@ -153,8 +163,7 @@ fn a_pod_with_a_bind_request_that_is_grouped_in_a_missing_sub_group_stays_charge
 #[test]
 fn a_pod_that_is_grouped_in_a_missing_sub_group_waits_when_its_bind_fails() {
     let (mut engine, _, stray) = grouped_while_bound();
-    let (pod, retry_at) = (stray.pod.uid.clone(), None);
-    engine.apply(Event::Unbound { pod, retry_at }, NOW);
+    bind_fails(&mut engine, &stray);
     assert_eq!(bound(&mut engine), 1, "the other pod");
 }
 
@@ -175,8 +184,7 @@ fn ungrouped_while_bound() -> (Engine, PodInput, GroupInput) {
 #[test]
 fn a_pod_whose_group_is_deleted_while_it_is_bound_stays_charged_until_its_bind_fails() {
     let (mut engine, stray, deleted) = ungrouped_while_bound();
-    let (pod, retry_at) = (stray.pod.uid.clone(), None);
-    engine.apply(Event::Unbound { pod, retry_at }, NOW);
+    bind_fails(&mut engine, &stray);
     assert_eq!(bound(&mut engine), 1, "the other pod");
     known(&mut engine, &deleted);
     assert_eq!(bound(&mut engine), 0);
@@ -206,8 +214,7 @@ fn a_group_with_sub_groups_that_is_deleted_during_a_bind_is_no_difference() {
     let mut anew = world("4", "-1 L1");
     members.iter().for_each(|member| see(&mut anew, member));
     assert_eq!((bound(&mut engine), bound(&mut anew)), (0, 0));
-    let (kept, anew) = (engine.model().digest(), anew.model().digest());
-    assert_eq!(kept.differences(anew, 9), []);
+    is_the_same(&engine, &anew);
 }
 
 #[test]
@@ -225,8 +232,7 @@ fn a_pod_with_a_bind_request_whose_group_is_deleted_stays_charged() {
     see(&mut anew, &requested);
     see(&mut anew, &pod(&honest, 0, "1"));
     assert_eq!(bound(&mut anew), 0, "as for a scheduler that starts now");
-    let (kept, anew) = (engine.model().digest(), anew.model().digest());
-    assert_eq!(kept.differences(anew, 9), []);
+    is_the_same(&engine, &anew);
     see(&mut engine, &running(&deleted, 0));
     assert_eq!(bound(&mut engine), 0, "it is bound");
     see(&mut engine, &requested);

@@ -1,7 +1,5 @@
 //! Commands of the manager of GPU groups, and bind requests that are done.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
@@ -103,14 +101,8 @@ impl Lab {
 
     /// Serves bind requests, and creates one for the pod.
     async fn request(&self, pod: &Pod, ours: bool) -> BindRequest {
-        let crds: Api<CustomResourceDefinition> = Api::all(self.admin.clone());
-        for crd in crate::api::crds::all() {
-            crds.create(&PostParams::default(), &crd).await.unwrap();
-        }
+        self.install_definitions().await;
         let api: Api<BindRequest> = Api::namespaced(self.admin.clone(), "team");
-        while api.list(&Default::default()).await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
         let mut request = bind_request::request(&bind(pod, "n1"), &Settings::default());
         if !ours {
             request.metadata.labels = None;

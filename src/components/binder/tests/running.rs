@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -47,14 +46,7 @@ impl Case {
     /// The same with other settings.
     pub async fn starting_with(settings: Settings) -> Self {
         let lab = Lab::with(settings).await;
-        let crds: Api<CustomResourceDefinition> = Api::all(lab.admin.clone());
-        let mut all = crate::api::crds::all().into_iter();
-        let crd = all.find(|crd| crd.spec.names.plural == "bindrequests").unwrap();
-        crds.create(&PostParams::default(), &crd).await.unwrap();
-        let requests: Api<BindRequest> = Api::namespaced(lab.admin.clone(), "team");
-        while requests.list(&ListParams::default()).await.is_err() {
-            sleep(MOMENT).await;
-        }
+        lab.install_definitions().await;
         lab.stores
             .nodes
             .insert(read::<Node>(json!({"metadata": {"name": "n1"}})));

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -35,14 +34,7 @@ impl Case {
 
     async fn with(settings: Settings) -> Self {
         let lab = Lab::with(settings).await;
-        let crds: Api<CustomResourceDefinition> = Api::all(lab.admin.clone());
-        for crd in crate::api::crds::all() {
-            crds.create(&PostParams::default(), &crd).await.unwrap();
-        }
-        let requests: Api<BindRequest> = Api::namespaced(lab.admin.clone(), "team");
-        while requests.list(&Default::default()).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        lab.install_definitions().await;
         let (pod, bind) = lab.sharing("a", "maps").await;
         lab.stores.pods.insert(pod);
         Self {
@@ -125,6 +117,18 @@ impl Case {
         let mut pod = json!(self.lab.seen("a").await);
         change(&mut pod);
         self.lab.stores.pods.insert(read::<Pod>(pod));
+    }
+
+    /// Runs the bind while creations of this resource take long, and the watch shows the pod with a change meanwhile.
+    async fn run_during(&self, slow: &str, change: fn(&mut Value)) -> Report {
+        let late = Effect::Delay(Duration::from_secs(8));
+        self.lab.fault(Match::verb_on("create", slow), late, Times::Always);
+        let changes = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.shows(change).await;
+        };
+        let ((report, _), ()) = tokio::join!(self.run(), changes);
+        report
     }
 
     /// Nothing but the request is left of a bind that failed.
@@ -273,14 +277,7 @@ async fn no_device_is_reserved_for_a_pod_that_was_bound_elsewhere_or_names_anoth
     for change in change {
         let mut case = Case::new().await;
         case.manager = |_| unreachable!("no device is to be reserved");
-        let late = Effect::Delay(Duration::from_secs(8));
-        case.lab
-            .fault(Match::verb_on("create", "bindrequests"), late, Times::Always);
-        let changes = async {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            case.shows(change).await;
-        };
-        let ((report, _), ()) = tokio::join!(case.run(), changes);
+        let report = case.run_during("bindrequests", change).await;
         assert_ne!(report.ending, Ending::Done);
         case.is_undone().await;
     }
@@ -289,15 +286,8 @@ async fn no_device_is_reserved_for_a_pod_that_was_bound_elsewhere_or_names_anoth
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_names_another_pod_group_while_a_device_is_reserved_is_not_bound() {
     let case = Case::new().await;
-    let late = Effect::Delay(Duration::from_secs(8));
-    case.lab
-        .fault(Match::verb_on("create", "configmaps"), late, Times::Always);
-    let changes = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        case.shows(|pod| pod["metadata"]["annotations"]["pod-group-name"] = json!("of-another-queue"))
-            .await;
-    };
-    let ((report, _), ()) = tokio::join!(case.run(), changes);
+    let change: fn(&mut Value) = |pod| pod["metadata"]["annotations"]["pod-group-name"] = json!("of-another-queue");
+    let report = case.run_during("configmaps", change).await;
     let why = "the pod names another pod group than when its bind was decided";
     assert_eq!(report.ending, Ending::Failed(why.to_owned()));
     assert_eq!(report.cause, "pod_group");
