@@ -49,7 +49,7 @@ const RETRY: Backoff = Backoff {
 struct DesiredGroup {
     /// The group that its workload defines; `None` for groups created by other clients.
     desired: Option<Compact<PodGroup>>,
-    /// It is of a single pod that owns it.
+    /// It is of a single pod that owns it and names its queue.
     plain: bool,
     /// The scheduler could not place it.
     waits: bool,
@@ -126,7 +126,9 @@ impl PodGroupWriter {
             });
         }
         let desired_group = self.desired_groups.entry(key.clone()).or_default();
-        desired_group.plain = grouped_pods.only_owner(key, &merged);
+        // A process that starts later finds only the queue that the pod names by then: another one must be written.
+        let names_its_queue = merged.spec.queue == desired.spec.queue;
+        desired_group.plain = names_its_queue && grouped_pods.only_owner(key, &merged);
         desired_group.desired = Compact::json(&mut merged).map(|json| Compact::of(&json));
         // If `always_bind_requests` is set, Bindings wait until the PodGroup exists.
         let awaited = self.context.settings.sharing.always_bind_requests;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use unikai::api::{BindRequest, PodGroup};
 use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
-use super::lab::{Lab, Replica, TEAM, eventually, gang, phase, pod};
+use super::lab::{Lab, Replica, TEAM, eventually, gang, phase, pod, queue};
 
 const TRAIL: &[&str] = &["--always-bind-requests", "--gpu-sharing"];
 const FEW: &[&str] = &["--gpu-sharing"];
@@ -185,6 +185,29 @@ async fn single_pods_cost_two_writes_where_only_those_that_wait_get_a_pod_group(
         lab.assert_safe().await;
         operator.assert_no_errors();
     }
+}
+
+/// Without a PodGroup, a process that starts later would charge the other queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_pod_that_names_another_queue_later_gets_a_pod_group_with_the_first_one() {
+    let lab = lab().await;
+    lab.apply(&queue("other", Some("default"))).await;
+    let operator = lab.replica_with("one", &["--plain-pod-groups", "never"]).await;
+    lab.create(pod("large", 9)).await.unwrap();
+    lab.unschedulable("large").await;
+    let label = json!({"metadata": {"labels": {"kai.scheduler/queue": "other"}}});
+    let (params, label) = (PatchParams::default(), Patch::Merge(label));
+    lab.pods().patch("large", &params, &label).await.unwrap();
+    let groups: Api<PodGroup> = Api::namespaced(lab.client.clone(), TEAM);
+    eventually("the pod group is written", async || {
+        let found = groups.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+        let queues: Vec<_> = found.items.into_iter().map(|group| group.spec.queue).collect();
+        (queues == [Some("test".to_owned())])
+            .then_some(())
+            .ok_or_else(|| format!("{queues:?}"))
+    })
+    .await;
+    operator.assert_no_errors();
 }
 
 #[tokio::test(flavor = "multi_thread")]
