@@ -535,7 +535,7 @@ impl Scheduler {
     async fn cycle(&mut self) -> Result<(), Error> {
         // The term may have ended since the cycle was planned.
         let Some(term) = self.term() else { return Ok(()) };
-        let mut timeline = Timeline::begin();
+        let mut timeline = Timeline::begin(self.context.heartbeat.clone());
         self.changed = false;
         let stores = Arc::clone(&self.stores);
         let decided = self

@@ -209,10 +209,10 @@ pub const DEVICE_LOCALITY_MOST: usize = 3;
 /// searches without a solution repeat in each.
 pub const COMPLETE_SEARCH_STEPS: usize = 8_192;
 
-/// Default of [`Policy::max_steps_without_result`]: about a fifth of a second.
-const MAX_STEPS_WITHOUT_RESULT: u64 = 2_000_000;
-/// Default of [`Policy::max_steps_per_search`]: KAI cuts its first generator off after 30 s, in which it tries fewer sets.
-const MAX_STEPS_PER_SEARCH: u64 = 5 * MAX_STEPS_WITHOUT_RESULT;
+/// Default of [`Policy::max_steps_without_result`]: about a twentieth of a second. Pods that fit wait for the end of the cycle.
+const MAX_STEPS_WITHOUT_RESULT: u64 = 500_000;
+/// Default of [`Policy::max_steps_per_search`]: about a second. KAI cuts its first generator off after 30 s, in which it tries fewer sets.
+const MAX_STEPS_PER_SEARCH: u64 = 10_000_000;
 
 /// The engine's settings.
 #[derive(Clone, Debug, PartialEq)]

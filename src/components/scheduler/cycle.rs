@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use crate::clock;
+use crate::components::heartbeat::Heartbeat;
 use crate::engine::policy::ActionKind;
 use crate::engine::stage::{SearchEnd, Searcher, Stage};
 
@@ -15,24 +16,28 @@ pub struct Timeline {
     pub began_at: SystemTime,
     began: Instant,
     reached: Vec<(Duration, Stage)>,
+    heartbeat: Heartbeat,
     /// Its duration, once it is over.
     pub took: Duration,
 }
 
 impl Timeline {
-    /// A cycle that begins now.
+    /// A cycle that begins now, on the thread of this heartbeat.
     #[must_use]
-    pub fn begin() -> Self {
+    pub fn begin(heartbeat: Heartbeat) -> Self {
         Self {
             began_at: clock::system_time(),
             began: Instant::now(),
             reached: Vec::new(),
+            heartbeat,
             took: Duration::ZERO,
         }
     }
 
-    /// A stage has been reached.
+    /// A stage has been reached. Each is a piece of work for the heartbeat: on a busy machine a cycle with many searches may take longer than the Lease lasts,
+    /// and another process would not be faster.
     pub fn reach(&mut self, stage: Stage) {
+        self.heartbeat.work();
         self.reached.push((self.began.elapsed(), stage));
     }
 
@@ -186,4 +191,23 @@ fn word(end: SearchEnd) -> &'static str {
 
 fn milliseconds(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cycle_that_gets_on_does_not_count_as_stuck() {
+        let heartbeat = Heartbeat::default();
+        heartbeat.work();
+        let mut timeline = Timeline::begin(heartbeat.clone());
+        for _ in 0..5 {
+            tokio::time::advance(Duration::from_secs(10)).await;
+            assert_eq!(heartbeat.busy_for(), Duration::from_secs(10));
+            timeline.reach(Stage::Placed(ActionKind::Reclaim));
+            assert_eq!(heartbeat.busy_for(), Duration::ZERO);
+        }
+        assert_eq!(timeline.searches().count(), 0);
+    }
 }
