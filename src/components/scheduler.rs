@@ -52,6 +52,10 @@ use shown::Shown;
 
 /// Shortest time between two refreshes of verdicts.
 const REFRESH_EVERY: Duration = Duration::from_millis(250);
+/// Pause after a cycle that took longer than [`SHORT_CYCLE`], so that the changes that arrive meanwhile are handled by one cycle.
+const PAUSE_AFTER_CYCLE: Duration = Duration::from_millis(1);
+/// There is no pause after a cycle as short as this.
+const SHORT_CYCLE: Duration = Duration::from_micros(300);
 /// Messages that are applied before it is checked whether a cycle is due.
 const MESSAGES_AT_ONCE: usize = 4_096;
 /// Interval at which the mirror continues to evaluate CEL selectors of devices, which take long.
@@ -366,7 +370,7 @@ impl Scheduler {
         self.term()?;
         let soon = |Time(at): Time| {
             let wait = u64::try_from(at.saturating_sub(now().0)).unwrap_or_default();
-            Instant::now() + Duration::from_millis(wait).clamp(cycle::SHORTEST_PAUSE, LONGEST_SLEEP)
+            Instant::now() + Duration::from_millis(wait).clamp(PAUSE_AFTER_CYCLE, LONGEST_SLEEP)
         };
         if let Some(until) = self.intake.waits_until(now()) {
             return Some(soon(until));
@@ -554,7 +558,12 @@ impl Scheduler {
             }
         };
         self.meter.read(&self.intake.core.engine, now());
-        self.not_before = Instant::now() + timeline.pause();
+        let took = timeline.took;
+        self.not_before = if took > SHORT_CYCLE {
+            Instant::now() + PAUSE_AFTER_CYCLE
+        } else {
+            Instant::now()
+        };
         if timeline.worked() {
             self.shown.shares_changed();
             self.refresh_at.get_or_insert_with(|| Instant::now() + REFRESH_EVERY);
@@ -570,7 +579,7 @@ impl Scheduler {
             unschedulable = decisions.unschedulable.len(),
             nodes_tested = decisions.work.nodes_tested,
             pods_simulated = decisions.work.pods_simulated,
-            took_us = timeline.took.as_micros(),
+            took_us = took.as_micros(),
             "decided"
         );
         let model = self.intake.core.engine.model();

@@ -9,13 +9,6 @@ use crate::components::heartbeat::Heartbeat;
 use crate::engine::policy::ActionKind;
 use crate::engine::stage::{SearchEnd, Searcher, Stage};
 
-/// There is no pause after a cycle as short as this.
-const SHORT: Duration = Duration::from_micros(300);
-/// The shortest pause between two cycles.
-pub const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// The longest pause after a cycle.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-
 /// A cycle, and when each of its stages was reached.
 #[derive(Clone, Debug)]
 pub struct Timeline {
@@ -51,16 +44,6 @@ impl Timeline {
     /// The cycle is over.
     pub fn end(&mut self) {
         self.took = self.began.elapsed();
-    }
-
-    /// How long the next cycle is put off, so that one cycle handles the changes that arrive meanwhile: for as long as this one took. While changes arrive all
-    /// the time, cycles take half of a CPU then, except for very long ones.
-    #[must_use]
-    pub fn pause(&self) -> Duration {
-        if self.took <= SHORT {
-            return Duration::ZERO;
-        }
-        self.took.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
     }
 
     /// The engine had something to do.
@@ -226,16 +209,5 @@ mod tests {
             assert_eq!(heartbeat.busy_for(), Duration::ZERO);
         }
         assert_eq!(timeline.searches().count(), 0);
-    }
-
-    #[test]
-    fn the_next_cycle_waits_as_long_as_this_one_took() {
-        let pause_ms = |took_us| {
-            let mut timeline = Timeline::begin(Heartbeat::default());
-            timeline.took = Duration::from_micros(took_us);
-            timeline.pause().as_secs_f64() * 1e3
-        };
-        let pauses = [200, 400, 7_000, 900_000].map(pause_ms);
-        assert_eq!(pauses, [0.0, 1.0, 7.0, 50.0]);
     }
 }
