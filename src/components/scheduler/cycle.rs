@@ -1,4 +1,4 @@
-//! The times of a cycle and of its stages, for metrics and traces. The engine has no clock.
+//! The times of a cycle and of its stages, for metrics, traces and the heartbeat. The engine has no clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,6 +8,9 @@ use crate::clock;
 use crate::components::heartbeat::Heartbeat;
 use crate::engine::policy::ActionKind;
 use crate::engine::stage::{SearchEnd, Searcher, Stage};
+
+/// A cycle that takes longer than this counts as stuck: it may have no end.
+const LONGEST: Duration = Duration::from_mins(2);
 
 /// A cycle, and when each of its stages was reached.
 #[derive(Clone, Debug)]
@@ -34,11 +37,14 @@ impl Timeline {
         }
     }
 
-    /// A stage has been reached. Each is a piece of work for the heartbeat: on a busy machine a cycle with many searches may take longer than the Lease lasts,
-    /// and another process would not be faster.
+    /// A stage has been reached. For the heartbeat the next one is another piece of work: on a busy machine a cycle with many searches may take longer than the
+    /// Lease lasts, and another process would not be faster.
     pub fn reach(&mut self, stage: Stage) {
-        self.heartbeat.work();
-        self.reached.push((self.began.elapsed(), stage));
+        let at = self.began.elapsed();
+        if at <= LONGEST {
+            self.heartbeat.work();
+        }
+        self.reached.push((at, stage));
     }
 
     /// The cycle is over.
@@ -198,7 +204,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_cycle_that_gets_on_does_not_count_as_stuck() {
+    async fn a_cycle_counts_as_stuck_if_it_makes_no_progress_or_does_not_end() {
         let heartbeat = Heartbeat::default();
         heartbeat.work();
         let mut timeline = Timeline::begin(heartbeat.clone());
@@ -209,5 +215,8 @@ mod tests {
             assert_eq!(heartbeat.busy_for(), Duration::ZERO);
         }
         assert_eq!(timeline.searches().count(), 0);
+        tokio::time::advance(LONGEST).await;
+        timeline.reach(Stage::Placed(ActionKind::Reclaim));
+        assert_eq!(heartbeat.busy_for(), LONGEST);
     }
 }
