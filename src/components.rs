@@ -218,23 +218,23 @@ pub fn start(
         } else {
             spawn("queues", context(), idle(context(), inboxes.queues))
         },
-        if parts.pod_groups {
-            let podgroups = podgroups::run(context(), inboxes.podgroups, stores(), bus.clone());
-            spawn("podgroups", context(), podgroups)
-        } else {
-            spawn("podgroups", context(), idle(context(), inboxes.podgroups))
-        },
+        // If it is switched off, it still tells queues what pod groups hold.
+        spawn(
+            "podgroups",
+            context(),
+            podgroups::run(context(), inboxes.podgroups, stores(), bus.clone()),
+        ),
         spawn(
             "binder",
             context(),
             binder::run(context(), inboxes.binder, stores(), bus.clone()),
         ),
-        if parts.grouper {
-            let grouper = grouper::run(context(), inboxes.grouper, stores(), bus.clone());
-            spawn("grouper", context(), grouper)
-        } else {
-            spawn("grouper", context(), idle(context(), inboxes.grouper))
-        },
+        // If grouping is switched off, it ignores pods, and still writes the scheduler's timestamps.
+        spawn(
+            "grouper",
+            context(),
+            grouper::run(context(), inboxes.grouper, stores(), bus.clone()),
+        ),
         spawn("watches", context(), watches::run(context(), stores(), bus)),
     ];
     running.extend(scaleup);

@@ -88,6 +88,12 @@ impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
         std::iter::from_fn(|| self.start(now)).collect()
     }
 
+    /// Whether a write of the object is running.
+    #[must_use]
+    pub fn is_running(&self, key: &K) -> bool {
+        self.running.contains(key)
+    }
+
     /// A started write has ended, or was not needed.
     pub fn finish(&mut self, key: &K) {
         self.running.remove(key);

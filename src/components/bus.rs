@@ -39,6 +39,7 @@ use crate::clock;
 use crate::components::Error;
 use crate::components::fractions::users::Share;
 use crate::components::leadership::Scope;
+use crate::components::pods;
 use crate::components::retry::Backoff;
 use crate::engine::decision::Cause;
 pub use crate::engine::decision::{Bind, GroupReport, GroupTimes, WaitingGroup};
@@ -156,6 +157,15 @@ pub struct OrderedBind {
     pub share: Share,
 }
 
+impl OrderedBind {
+    /// Whether the pod names the pod group that it named at the time of the decision, or the one in which it was decided.
+    #[must_use]
+    pub fn names_its_group(&self, pod: &Pod) -> bool {
+        let named = pods::annotated_group(pod);
+        named == self.named || named.as_ref() == Some(&self.placement.group)
+    }
+}
+
 /// What a pod needs besides the binding itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
@@ -246,8 +256,8 @@ pub type Times = GroupTimes;
 pub enum ToGrouper {
     /// From watches: pods, pod groups, priority classes, namespaces.
     Change(Change),
-    /// From the scheduler.
-    Times(Vec<Times>),
+    /// From the scheduler, after a cycle, with the number of the term in which it decided them.
+    Times(u64, Vec<Times>),
     /// From the scheduler, after a cycle: pod groups whose pods found no place.
     Waiting(Vec<GroupKey>),
     /// From the operator, for snapshots and what-if requests: the pod groups of pods that do not name theirs yet.

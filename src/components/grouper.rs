@@ -8,7 +8,7 @@
 //!   then (a pod that is bound at once gets it with its Binding).
 //!
 //! Absent: pod groups created by other clients. Pods annotated `kai.scheduler/skip-podgrouper`, and ownerless pods that name a group
-//! of their own, are left alone.
+//! of their own, are left alone. While grouping is switched off, pods are ignored, and only the scheduler's timestamps are written.
 
 mod grouped_pods;
 pub mod merge;
@@ -168,7 +168,7 @@ impl Grouper {
                     self.set_aside(&change, &panic);
                 }
             }
-            ToGrouper::Times(times) => self.writer.times(times),
+            ToGrouper::Times(term, times) => self.writer.times(term, times),
             ToGrouper::Waiting(groups) => self.waiting(&groups),
             // The requester may have stopped waiting.
             ToGrouper::Unwritten(reply) => drop(reply.try_send(self.writer.unwritten(&self.grouped_pods))),
@@ -182,7 +182,7 @@ impl Grouper {
 
     fn change(&mut self, change: Change) {
         match change {
-            Change::Applied(Object::Pod(pod)) if pods::is_ours(&pod, &self.context.settings) => self.pod(&pod),
+            Change::Applied(Object::Pod(pod)) if self.groups(&pod) => self.pod(&pod),
             Change::Deleted(Object::Pod(pod)) => {
                 self.with_obstacle
                     .remove(pod.metadata.uid.as_deref().unwrap_or_default());
@@ -200,6 +200,12 @@ impl Grouper {
             Change::Synced(kind) => self.synced(kind),
             Change::Applied(_) | Change::Deleted(_) => {}
         }
+    }
+
+    /// Whether it is one of the pods to group.
+    fn groups(&self, pod: &Pod) -> bool {
+        let settings = &self.context.settings;
+        settings.parts.grouper && pods::is_ours(pod, settings)
     }
 
     /// After a change of its labels a namespace may be one whose pods are grouped.
@@ -448,7 +454,7 @@ impl Grouper {
                 debug!(ns = %key.namespace(), name = pod.metadata.name, gang = %group.name(), "bound pod stays in its group");
                 return;
             }
-            grouped.sub_group = entry.sub_group.clone().or(grouped.sub_group);
+            grouped.sub_group = entry.sub_group.as_deref().map(str::to_owned).or(grouped.sub_group);
         }
         self.grouped_pods.assign(pod, key.clone(), grouped.sub_group.clone());
         let group = self.writer.desire(&key, &grouped.group, &self.grouped_pods);
@@ -528,3 +534,7 @@ impl Grouper {
         due.into_iter().for_each(|pod| self.queue.push(pod));
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "devcluster")]
+mod tests;

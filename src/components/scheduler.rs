@@ -667,7 +667,7 @@ impl Scheduler {
             for note in orders::stale(&decisions.times, model, &self.context.settings) {
                 self.bus.events.send(note);
             }
-            deliver(&self.bus.grouper, ToGrouper::Times(decisions.times)).await?;
+            deliver(&self.bus.grouper, ToGrouper::Times(term, decisions.times)).await?;
         }
         Ok(())
     }

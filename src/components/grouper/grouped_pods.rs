@@ -4,9 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use smol_str::SmolStr;
 use tokio::time::Instant;
 
 use crate::api::PodGroup;
@@ -20,24 +18,25 @@ use crate::components::pods;
 pub struct Entry {
     /// Its names.
     pub pod: PodRef,
-    /// When it was created.
-    created: Option<Timestamp>,
+    /// When it was created, in seconds since 1970.
+    created: i64,
     /// It is being deleted.
     pub leaving: bool,
     /// It has a node.
     pub bound: bool,
     /// It has succeeded or failed.
     pub finished: bool,
-    /// The group that it names.
-    pub named: Option<GroupKey>,
-    /// The sub-group that it names.
-    named_sub_group: Option<SmolStr>,
+    /// It names a group.
+    pub names_a_group: bool,
+    /// It names its group.
+    pub names_its_group: bool,
+    names_its_sub_group: bool,
     /// Grows with every change that grouping depends on; the result of an owner walk of an older version is dropped.
     pub version: u64,
     /// Its group, once known.
     pub group: Option<GroupKey>,
     /// Its sub-group, if it has one.
-    pub sub_group: Option<String>,
+    pub sub_group: Option<Box<str>>,
     /// Consecutive failures.
     pub attempts: u32,
     /// When it was last grouped.
@@ -49,21 +48,25 @@ impl Entry {
     /// Copies the fields that are read often; all others are read from the store.
     fn see(&mut self, pod: &Pod) {
         let meta = &pod.metadata;
-        self.created = meta.creation_timestamp.as_ref().map(|time| time.0);
+        self.created = meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         self.leaving = meta.deletion_timestamp.is_some();
         (self.bound, self.finished) = (pods::is_bound(pod), pods::is_finished(pod));
-        let named = pods::annotated_group(pod);
-        // One text for both.
-        self.named = if named == self.group { self.group.clone() } else { named };
-        let labels = meta.labels.as_ref();
-        self.named_sub_group = labels
-            .and_then(|labels| labels.get(label::SUBGROUP_NAME))
-            .map(SmolStr::new);
+        self.see_names(pod);
+    }
+
+    /// Compares the group and sub-group that the pod names with its own.
+    fn see_names(&mut self, pod: &Pod) {
+        let group = pods::annotated_group(pod);
+        self.names_a_group = group.is_some();
+        self.names_its_group = group.is_some() && group == self.group;
+        let labels = pod.metadata.labels.as_ref();
+        let sub_group = labels.and_then(|labels| labels.get(label::SUBGROUP_NAME));
+        self.names_its_sub_group = sub_group.map(String::as_str) == self.sub_group.as_deref();
     }
 
     /// Whether it names its sub-group, if it has one.
     pub fn is_placed(&self) -> bool {
-        self.sub_group.is_none() || self.named_sub_group.as_deref() == self.sub_group.as_deref()
+        self.sub_group.is_none() || self.names_its_sub_group
     }
 
     /// The pod as a member of its group.
@@ -168,12 +171,13 @@ impl GroupedPods {
         let (group, sub_group, looked) = known.unwrap_or_default();
         let mut entry = Entry {
             pod: pods::pod_ref(pod),
-            created: None,
+            created: 0,
             leaving: false,
             bound: false,
             finished: false,
-            named: None,
-            named_sub_group: None,
+            names_a_group: false,
+            names_its_group: false,
+            names_its_sub_group: false,
             version: self.versions,
             group,
             sub_group,
@@ -200,12 +204,10 @@ impl GroupedPods {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let Some(entry) = self.pods.get_mut(uid) else { return };
         entry.attempts = 0;
-        entry.sub_group = sub_group;
+        entry.sub_group = sub_group.map(Into::into);
         entry.fingerprint = fingerprint(pod, Some(&group));
-        if entry.named.as_ref() == Some(&group) {
-            entry.named = Some(group.clone());
-        }
         let previous = entry.group.replace(group.clone());
+        entry.see_names(pod);
         let uid = Arc::clone(&entry.pod.uid);
         if let Some(previous) = previous.filter(|previous| *previous != group) {
             self.leave(&uid, &previous);

@@ -2,7 +2,7 @@
 //! a write starts a little later, so that Bindings go first and quick changes become one write; the number of open writes is
 //! limited; writes without effect are left out, and only the leader writes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ struct DesiredGroup {
     plain: bool,
     /// The scheduler could not place it.
     waits: bool,
-    /// The scheduler's timestamps.
-    times: Option<Times>,
+    /// The scheduler's timestamps, and the term in which it decided them: they are written in no other.
+    times: Option<(u64, Times)>,
     /// The API server's answer to the last write, until the watch shows it.
     written: Option<Arc<PodGroup>>,
     failures: u32,
@@ -85,6 +85,8 @@ pub struct PodGroupWriter {
     bus: Bus,
     desired_groups: HashMap<GroupKey, DesiredGroup>,
     agenda: Agenda<GroupKey>,
+    /// Groups that were deleted during their write, so that its answer no longer shows what is there.
+    outdated: HashSet<GroupKey>,
     /// Pods whose annotation is due at a time, if they are still pending then.
     marks: Agenda<Member>,
     /// Pod groups and pods take turns if both have due writes.
@@ -102,6 +104,7 @@ impl PodGroupWriter {
             bus,
             desired_groups: HashMap::new(),
             agenda: Agenda::default(),
+            outdated: HashSet::new(),
             marks: Agenda::default(),
             marks_next: false,
             writes: JoinSet::new(),
@@ -129,7 +132,17 @@ impl PodGroupWriter {
         // A process that starts later finds only the queue that the pod names by then: another one must be written.
         let names_its_queue = merged.spec.queue == desired.spec.queue;
         desired_group.plain = names_its_queue && grouped_pods.only_owner(key, &merged);
-        desired_group.desired = Compact::json(&mut merged).map(|json| Compact::of(&json));
+        // What others have set on an existing group may change: each write takes it from the group as it is then.
+        let mut kept = if existing.is_some() {
+            desired.clone()
+        } else {
+            merged.clone()
+        };
+        kept.spec
+            .priority_class_name
+            .clone_from(&merged.spec.priority_class_name);
+        kept.spec.preemptibility.clone_from(&merged.spec.preemptibility);
+        desired_group.desired = Compact::json(&mut kept).map(|json| Compact::of(&json));
         // If `always_bind_requests` is set, Bindings wait until the PodGroup exists.
         let awaited = self.context.settings.sharing.always_bind_requests;
         let after = if existing.is_some() || awaited {
@@ -141,12 +154,15 @@ impl PodGroupWriter {
         Arc::new(merged)
     }
 
-    /// Records the scheduler's timestamps of groups.
-    pub fn times(&mut self, times: Vec<Times>) {
+    /// Records the scheduler's timestamps of groups, which it decided in that term.
+    pub fn times(&mut self, term: u64, times: Vec<Times>) {
         for times in times {
             let key = times.group.clone();
-            self.desired_groups.entry(key.clone()).or_default().times = Some(times);
-            self.queue_if_needed(&key, WRITE_AFTER);
+            // A group that was deleted meanwhile would never be dropped again.
+            if self.desired_groups.contains_key(&key) || self.stores.pod_groups.contains(key.namespace(), key.name()) {
+                self.desired_groups.entry(key.clone()).or_default().times = Some((term, times));
+                self.queue_if_needed(&key, WRITE_AFTER);
+            }
         }
     }
 
@@ -175,6 +191,9 @@ impl PodGroupWriter {
     /// Removes a group that was deleted (remaining pods are grouped again) or has lost its last pod.
     pub fn drop_group(&mut self, key: &GroupKey) {
         self.desired_groups.remove(key);
+        if self.agenda.is_running(key) {
+            self.outdated.insert(key.clone());
+        }
     }
 
     /// Queues the annotation of a pod. It is left out if the pod is bound by then: the Binding has it.
@@ -308,8 +327,8 @@ impl PodGroupWriter {
         self.existing(key).or_else(|| self.desired(key).map(Arc::new))
     }
 
-    /// The group to write, if it differs from the API server's.
-    fn target(&self, key: &GroupKey) -> Option<(Option<Arc<PodGroup>>, PodGroup)> {
+    /// The group to write, if this process leads its scope and it differs from the API server's, with the context of the write.
+    fn target(&self, key: &GroupKey) -> Option<(Context, Option<Arc<PodGroup>>, PodGroup)> {
         let desired_group = self.desired_groups.get(key)?;
         let existing = self.existing(key);
         let is_left_out = match self.context.settings.plain_pod_groups {
@@ -326,20 +345,17 @@ impl PodGroupWriter {
             (Some(existing), None) => PodGroup::clone(existing),
             (None, None) => return None,
         };
-        if let Some(times) = &desired_group.times {
+        let context = Some(self.context_of(Some(&target))).filter(Context::is_leading)?;
+        if let Some((term, times)) = &desired_group.times
+            && context.only_term == Some(*term)
+        {
             set_times(&mut target, times);
         }
-        (existing.as_deref() != Some(&target)).then_some((existing, target))
+        (existing.as_deref() != Some(&target)).then_some((context, existing, target))
     }
 
     fn queue_if_needed(&mut self, key: &GroupKey, after: Duration) {
-        if !self.context.leads_something() {
-            return;
-        }
-        let needed = self
-            .target(key)
-            .filter(|(_, target)| self.context_of(Some(target)).is_leading());
-        if needed.is_some() {
+        if self.context.leads_something() && self.target(key).is_some() {
             self.queue(key, after);
         }
     }
@@ -350,8 +366,7 @@ impl PodGroupWriter {
 
     /// Writes a group, unless the write is not needed.
     fn write(&self, key: &GroupKey, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
-        let (existing, mut target) = self.target(key)?;
-        let context = Some(self.context_of(Some(&target))).filter(Context::is_leading)?;
+        let (context, existing, mut target) = self.target(key)?;
         let needless = !grouped_pods.has_members(key) || (self.may_stay_unwritten(key) && grouped_pods.runs(key));
         if existing.is_none() && needless {
             return None;
@@ -398,13 +413,14 @@ impl PodGroupWriter {
 
     fn group_written(&mut self, key: &GroupKey, result: Result<Option<Arc<PodGroup>>, kube::Error>) {
         self.agenda.finish(key);
+        let outdated = self.outdated.remove(key);
         let Some(desired_group) = self.desired_groups.get_mut(key) else {
             return;
         };
         match result {
             Ok(group) => {
                 desired_group.failures = 0;
-                desired_group.written = group;
+                desired_group.written = group.filter(|_| !outdated);
                 self.queue_if_needed(key, WRITE_AFTER);
             }
             Err(error) => self.failed(key, &error),
@@ -445,13 +461,13 @@ impl PodGroupWriter {
     pub fn unwritten(&self, grouped_pods: &GroupedPods) -> Vec<Grouping> {
         let grouping = |entry: &Entry| {
             let group = entry.group.as_ref()?;
-            if entry.named.as_ref() == Some(group) && entry.is_placed() {
+            if entry.names_its_group && entry.is_placed() {
                 return None;
             }
             Some(Grouping {
                 pod: entry.pod.clone(),
                 group: self.existing_or_desired(group)?,
-                sub_group: entry.sub_group.clone(),
+                sub_group: entry.sub_group.as_deref().map(str::to_owned),
             })
         };
         grouped_pods.all().filter_map(grouping).collect()
@@ -461,9 +477,9 @@ impl PodGroupWriter {
     fn mark(&self, member: &Member, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
         let entry = grouped_pods.get(&member.uid)?;
         let group = entry.group.clone()?;
-        let (named, placed) = (entry.named.as_ref() == Some(&group), entry.is_placed());
+        let (named, placed) = (entry.names_its_group, entry.is_placed());
         // A Binding names the group and cannot set the sub-group label, so a bound pod may need the write, too. So does one that was bound without a name.
-        let late = (entry.bound && placed && entry.named.is_some()) || entry.leaving;
+        let late = (entry.bound && placed && entry.names_a_group) || entry.leaving;
         if (named && placed) || late {
             return None;
         }
@@ -509,3 +525,6 @@ fn is_as_new(seen: &PodGroup, written: &PodGroup) -> bool {
         .zip(version(written))
         .is_none_or(|(seen, written)| seen >= written)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! What the grouper writes on an existing PodGroup, against an API server in this process, on virtual time.
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::*;
+use crate::components::bus::{GroupTimes, ToScheduler, channels};
+use crate::components::tests::lab::{Lab, read, refuse, seconds};
+use crate::components::{Parts, Settings};
+use crate::devcluster::apiserver::{Match, Times};
+use crate::engine::input::Time;
+
+/// A pod without owners.
+fn pod() -> Pod {
+    read(json!({
+        "metadata": {"namespace": "team", "name": "a", "uid": "1"},
+        "spec": {"schedulerName": "kai-scheduler", "containers": []}, "status": {"phase": "Pending"},
+    }))
+}
+
+/// Its pod group.
+fn group() -> Value {
+    json!({
+        "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+        "metadata": {"namespace": "team", "name": "pg-a-1"}, "spec": {"minMember": 1},
+    })
+}
+
+/// The decision that it begins to run, so many seconds after the beginning of 2026.
+fn started(second: i64) -> GroupTimes {
+    GroupTimes {
+        group: GroupKey::new("team", "pg-a-1"),
+        stale_since: None,
+        last_start: Some(Time((1_767_225_600 + second) * 1_000)),
+        last_eviction: None,
+    }
+}
+
+/// The grouper of a process that leads, in term 1. The pod group exists.
+struct Case {
+    lab: Lab,
+    bus: Bus,
+    /// The inboxes of the components to which it sends.
+    _others: (Vec<mpsc::Receiver<ToScheduler>>, mpsc::Receiver<ToPodGroups>),
+}
+
+impl Case {
+    async fn start(settings: Settings) -> Self {
+        let lab = Lab::start(settings, &["team"]).await;
+        lab.install_definitions().await;
+        lab.stores.pod_groups.insert(read(lab.create(group()).await));
+        let (bus, inboxes) = channels(1);
+        let (context, stores) = (lab.context.clone(), Arc::clone(&lab.stores));
+        tokio::spawn(run(context, inboxes.grouper, stores, bus.clone()));
+        let case = Self {
+            lab,
+            bus,
+            _others: (inboxes.schedulers, inboxes.podgroups),
+        };
+        for kind in Kind::told_to(&[Listener::Grouper]) {
+            case.tell(ToGrouper::Change(Change::Synced(kind))).await;
+        }
+        case
+    }
+
+    /// Sends a message, and waits until it is handled and the writes are done.
+    async fn tell(&self, message: ToGrouper) {
+        self.bus.grouper.send(message).await.expect("the grouper runs");
+        sleep(seconds(2)).await;
+    }
+
+    /// The watch shows the pod.
+    async fn show_pod(&self) {
+        let (pod, _) = self.lab.stores.pods.insert(pod());
+        self.tell(ToGrouper::Change(Change::Applied(Object::Pod(pod)))).await;
+    }
+
+    /// Another client sets annotations of the pod group, and the watch shows it.
+    async fn annotate(&self, annotations: &Value) {
+        let patch = json!({"metadata": {"annotations": annotations}});
+        let changed = self.lab.patch(&group(), patch).await;
+        let (changed, _) = self.lab.stores.pod_groups.insert(read(changed));
+        self.tell(ToGrouper::Change(Change::Applied(Object::PodGroup(changed))))
+            .await;
+    }
+
+    /// The scheduler has decided this in that term.
+    async fn decide(&self, term: u64, times: GroupTimes) {
+        self.tell(ToGrouper::Times(term, vec![times])).await;
+    }
+
+    /// The annotations of the pod group.
+    async fn annotations(&self) -> Value {
+        self.lab.see(&group()).await["metadata"]["annotations"].clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_leads_again_keeps_the_times_that_another_wrote_meanwhile() {
+    let case = Case::start(Settings::default()).await;
+    case.decide(1, started(1)).await;
+    assert_eq!(
+        case.annotations().await,
+        json!({annotation::LAST_START_TIMESTAMP: "2026-01-01T00:00:01Z"})
+    );
+
+    case.lab.lose();
+    let meanwhile = json!({
+        annotation::LAST_EVICTION_TIMESTAMP: "2026-01-01T00:00:02Z",
+        annotation::LAST_START_TIMESTAMP: "2026-01-01T00:00:03Z",
+    });
+    case.annotate(&meanwhile).await;
+    case.lab.lead(2);
+    sleep(seconds(2)).await;
+    assert_eq!(case.annotations().await, meanwhile);
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_that_could_not_be_written_are_written_later_in_the_same_term_only() {
+    let case = Case::start(Settings::default()).await;
+    let fail = |times| case.lab.fault(Match::verb_on("patch", "podgroups"), refuse(500), times);
+    let failed = fail(Times::Next(1));
+    case.decide(1, started(1)).await;
+    assert_eq!(case.lab.struck(failed), 1);
+    let first = json!({annotation::LAST_START_TIMESTAMP: "2026-01-01T00:00:01Z"});
+    assert_eq!(case.annotations().await, first);
+
+    let failed = fail(Times::Always);
+    case.decide(1, started(2)).await;
+    assert!(case.lab.struck(failed) > 0);
+    case.lab.lose();
+    case.lab.server.faults().remove(failed);
+    case.lab.lead(2);
+    sleep(seconds(2)).await;
+    assert_eq!(case.annotations().await, first, "decided in the term before");
+    case.decide(1, started(3)).await;
+    assert_eq!(case.annotations().await, first, "decided in the term before, and late");
+    case.decide(2, started(4)).await;
+    assert_eq!(
+        case.annotations().await,
+        json!({annotation::LAST_START_TIMESTAMP: "2026-01-01T00:00:04Z"})
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_change_on_a_pod_group_stays_though_its_pod_was_grouped_before() {
+    let case = Case::start(Settings::default()).await;
+    case.annotate(&json!({annotation::LAST_START_TIMESTAMP: "2026-01-01T00:00:01Z", "note": "before"}))
+        .await;
+    case.show_pod().await;
+    let grouped = case.annotations().await;
+    assert!(grouped[annotation::TOP_OWNER_METADATA].is_string(), "{grouped}");
+
+    case.annotate(&json!({annotation::LAST_START_TIMESTAMP: "2026-01-01T00:00:02Z", "note": "after"}))
+        .await;
+    let annotations = case.annotations().await;
+    assert_eq!(annotations[annotation::LAST_START_TIMESTAMP], "2026-01-01T00:00:02Z");
+    assert_eq!(annotations["note"], "after");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_grouping_is_switched_off_times_are_written_and_pods_are_ignored() {
+    let parts = Parts {
+        grouper: false,
+        ..Parts::default()
+    };
+    let case = Case::start(Settings {
+        parts,
+        ..Settings::default()
+    })
+    .await;
+    case.show_pod().await;
+    case.decide(1, started(1)).await;
+    assert_eq!(
+        case.annotations().await,
+        json!({annotation::LAST_START_TIMESTAMP: "2026-01-01T00:00:01Z"}),
+        "grouping adds annotations"
+    );
+}
