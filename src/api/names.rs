@@ -76,6 +76,8 @@ pub mod node_label {
     pub const GPU_WORKER: &str = "node-role.kubernetes.io/gpu-worker";
     /// The node has several NUMA zones, as node feature discovery writes it.
     pub const MEMORY_NUMA: &str = "feature.node.kubernetes.io/memory-numa";
+    /// `true`: its GPUs are fake, for tests.
+    pub const FAKE_GPU: &str = "run.ai/fake.gpu";
     /// Whether the node has MIG enabled.
     pub const MIG_ENABLED: &str = "node-role.kubernetes.io/mig-enabled";
 }
@@ -296,8 +298,6 @@ pub mod condition {
 pub mod reason {
     /// Pod event: a node was chosen.
     pub const SCHEDULED: &str = "Scheduled";
-    /// Pod event: the Binding failed.
-    pub const FAILED_BINDING: &str = "FailedBinding";
     /// Pod event and condition: the pod waits until evicted pods have terminated.
     pub const PIPELINED: &str = "Pipelined";
     /// Event and condition: no node fits.

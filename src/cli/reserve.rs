@@ -31,6 +31,10 @@ pub struct Args {
     /// The UUID of the GPU [default: the one that the container got]
     #[arg(long, env = "UNIKAI_RESERVE_DEVICE", value_name = "UUID")]
     device: Option<String>,
+
+    /// Do not look for the GPU, as the node's GPUs are fake: who made them annotates the pod
+    #[arg(long)]
+    fake_gpu: bool,
 }
 
 /// Runs until SIGTERM.
@@ -40,9 +44,7 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let end = CancellationToken::new();
     let told = tokio::spawn(shutdown::on_signal(end.clone()));
-    let config = kube::Config::incluster().context("this process does not run in a pod")?;
-    let pods: Api<Pod> = Api::namespaced(Client::try_from(config)?, &args.pod_namespace);
-    if let Some(ended) = end.run_until_cancelled(report(&pods, &args)).await {
+    if let Some(ended) = end.run_until_cancelled(report(&args)).await {
         ended?;
         end.cancelled().await;
     }
@@ -51,7 +53,12 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Writes the pod's GPU into its annotation, unless it is written already.
-async fn report(pods: &Api<Pod>, args: &Args) -> anyhow::Result<()> {
+async fn report(args: &Args) -> anyhow::Result<()> {
+    if args.fake_gpu {
+        return Ok(());
+    }
+    let config = kube::Config::incluster().context("this process does not run in a pod")?;
+    let pods: Api<Pod> = Api::namespaced(Client::try_from(config)?, &args.pod_namespace);
     let pod = pods.get(&args.pod_name).await.context("cannot read the pod")?;
     let annotations = pod.metadata.annotations.unwrap_or_default();
     let found = match &args.device {

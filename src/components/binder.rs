@@ -57,7 +57,7 @@ use audit::Audit;
 use bind_request::BindRequestAction;
 use carry_out::{carry_out, ended, go_through};
 use cleanup::Cleanup;
-use endings::{count, count_failure, faulty};
+use endings::{count, count_failure, faulty, record_latency};
 use evictions::Evictions;
 use failures::{Failures, RETRY, Waits};
 use groups::{Command, GroupId, Groups};
@@ -295,6 +295,12 @@ impl Binder {
             }
             Change::Deleted(Object::BindRequest(request)) => {
                 self.reviews.request_gone(&request);
+                for owner in request.metadata.owner_references.iter().flatten() {
+                    let uid: Arc<str> = owner.uid.as_str().into();
+                    if !self.in_steps.contains(&uid) && !self.reviews.was_bound(&uid) {
+                        self.groups.not_bound(&uid, &[], now);
+                    }
+                }
                 Vec::new()
             }
             Change::Synced(kind) => {
@@ -504,7 +510,7 @@ impl Binder {
             return;
         }
         let node = crate::mirror::bind_request::node(&request).unwrap_or_default();
-        let node_known = self.stores.nodes.get("", node).is_some();
+        let node_known = self.stores.nodes.contains("", node);
         let stays = self.context.settings.sharing.always_bind_requests;
         let promised = |pod: &Pod| volumes::promised(&self.stores, pod, node);
         match bind_request::action(
@@ -575,14 +581,12 @@ impl Binder {
             self.pause = report.pause.map(|pause| Instant::now() + pause).max(self.pause);
         }
         metrics::gauge!("unikai_binder_concurrency_limit").set(self.limit.allowed());
-        if let (Job::Bind(_), Ending::Done, Some(latency)) = (&job, &report.ending, report.answers.last()) {
-            metrics::histogram!("kai_task_bind_latency_milliseconds").record(latency.as_secs_f64() * 1e3);
-        }
         let note = match &job {
             Job::Bind(bind) => {
+                record_latency(&report);
                 self.binding.done(&bind.placement.pod.namespace);
                 self.record_ending(bind, &report, false);
-                notes::of_bind(&self.context.settings, bind, &report, false)
+                notes::of_bind(&self.context.settings, bind, &report)
             }
             Job::Evict(evict) => {
                 self.failures.note_eviction(&evict.pod, &report);
@@ -635,6 +639,7 @@ impl Binder {
         if !started {
             return Ok(());
         }
+        record_latency(&report);
         let pod = &bind.placement.pod;
         self.waiting_multi_step.done(&pod.namespace);
         let bound = report.ending == Ending::Done;
@@ -664,7 +669,7 @@ impl Binder {
         };
         self.reviews.again(pod, now + wait);
         let told = [
-            notes::of_bind(&self.context.settings, &bind, &report, true),
+            notes::of_bind(&self.context.settings, &bind, &report),
             notes::of_trail(&self.context.settings, &bind, &report),
         ];
         told.into_iter().flatten().for_each(|note| self.bus.events.send(note));

@@ -32,6 +32,9 @@ const AGAIN: Backoff = Backoff {
     longest: Duration::from_secs(1),
 };
 
+/// Why a bind fails whose pod names another pod group by now: the scheduler charges that one since, and may have given away what the bind takes.
+pub const OTHER_GROUP: &str = "the pod names another pod group than when its bind was decided";
+
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -136,6 +139,29 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// Reads the pod until it is known whether it is bound, or the term is over: what it may hold is given to nobody before.
+    pub async fn until_known(&self, bind: &OrderedBind, mut report: Report) -> Report {
+        let mut tries = 0;
+        while report.uncertain && self.context.is_leading() && !self.context.shutdown.is_cancelled() {
+            tries += 1;
+            sleep(AGAIN.wait(tries)).await;
+            report = match self.look(&bind.placement.pod, Some(&bind.placement.node)).await {
+                Some(Seen::Bound) => report.with(Ending::Done),
+                Some(Seen::Overtaken) => report.with(Ending::Overtaken),
+                Some(Seen::Unbound) => report.certain(),
+                None => report,
+            };
+        }
+        report
+    }
+
+    /// Whether the pod still names the pod group of the decision, as far as is known.
+    fn names_its_group(&self, bind: &OrderedBind) -> bool {
+        let pod = &bind.placement.pod;
+        let known = self.stores.pods.get_same(&pod.namespace, &pod.name, Some(&pod.uid));
+        known.is_none_or(|known| bind.names_its_group(&known))
+    }
+
     /// Binds a pod.
     pub async fn bind(&self, bind: &OrderedBind) -> Report {
         if let Some(group) = self.group_to_record(bind) {
@@ -218,6 +244,12 @@ impl Attempt {
 
     async fn bind_now(&self, bind: &OrderedBind) -> Report {
         let pod = &bind.placement.pod;
+        if !self.names_its_group(bind) {
+            return Report {
+                cause: "pod_group",
+                ..Report::new(Ending::Failed(OTHER_GROUP.to_owned()))
+            };
+        }
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
         let body = binding(bind);
         let post = || async {

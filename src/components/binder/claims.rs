@@ -294,7 +294,8 @@ impl<'a> Claims<'a> {
                     name: self.pod().name.to_string(),
                     uid: self.pod().uid.to_string(),
                     controller: Some(true),
-                    block_owner_deletion: Some(true),
+                    // Blocking the pod's deletion would need a right to its finalizers, where the API server checks that.
+                    block_owner_deletion: None,
                 }]),
                 ..ObjectMeta::default()
             },

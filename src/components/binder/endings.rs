@@ -21,6 +21,13 @@ pub fn count_failure(report: &Report) {
     }
 }
 
+/// Records how long the request took that bound a pod.
+pub fn record_latency(report: &Report) {
+    if let (Ending::Done, Some(latency)) = (&report.ending, report.answers.last()) {
+        metrics::histogram!("kai_task_bind_latency_milliseconds").record(latency.as_secs_f64() * 1e3);
+    }
+}
+
 /// Reports a job that panicked as failed.
 #[must_use]
 pub fn faulty(panic: &str) -> Report {

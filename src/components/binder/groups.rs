@@ -322,6 +322,7 @@ impl Groups {
 
     /// A bind ended. If the pod is bound, it uses the groups, whatever the watch shows so far.
     pub fn close(&mut self, pod: &PodRef, ids: &[GroupId], bound: bool, now: Instant) {
+        self.not_bound(&pod.uid, if bound { ids } else { &[] }, now);
         for id in ids {
             let Some(group) = self.groups.get_mut(id) else { continue };
             group.open.remove(&pod.uid);
@@ -335,6 +336,18 @@ impl Groups {
         if bound && !ids.is_empty() {
             self.arrived.insert(Arc::clone(&pod.uid), ids.to_vec());
             self.members.insert(Arc::clone(&pod.uid), ids.to_vec());
+        }
+    }
+
+    /// A pod that may have been bound, and that the watch has not shown bound, uses no groups but these.
+    pub fn not_bound(&mut self, uid: &Arc<str>, stays: &[GroupId], now: Instant) {
+        let Some(before) = self.arrived.remove(uid) else { return };
+        self.members.remove(uid);
+        for id in before.iter().filter(|id| !stays.contains(id)) {
+            let Some(group) = self.groups.get_mut(id) else { continue };
+            group.users.remove(uid);
+            group.has_stale_users |= group.named.remove(&**uid).is_some();
+            self.agenda.plan(id, now);
         }
     }
 

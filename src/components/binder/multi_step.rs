@@ -24,10 +24,10 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
-use super::attempt::{Attempt, Ending, Report};
+use super::attempt::{Attempt, Ending, OTHER_GROUP, Report};
 use super::fraction::Variables;
 use super::groups::{Answer, GroupId};
 use super::requests::{Caller, RequestError};
@@ -81,6 +81,9 @@ impl Stage {
 
 /// How often a conflicting object is read again.
 const LOOKS: usize = 4;
+/// How long after its creation was not answered a bind request may still appear, and how often it is looked for.
+const LATE: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait for the PodGroup object.
 const GROUP_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -172,7 +175,8 @@ impl MultiStepBind {
         let shares = self.bind.placement.received == GpuKind::Fraction;
         match stage {
             Stage::BindRequest => {
-                let written = self.steps.step("write bind request", self.write_bind_request());
+                let written = Box::pin(self.write_bind_request());
+                let written = self.steps.step("write bind request", written);
                 done.request = Some(written.await?);
                 self.pod_is_as_decided()?;
             }
@@ -239,15 +243,10 @@ impl MultiStepBind {
         Err(Stop::Failed(why.to_owned()))
     }
 
-    /// Fails the bind if the pod names another pod group by now: the scheduler charges that one since, and may have given away what this bind takes.
+    /// Fails the bind if the pod names another pod group by now.
     fn names_the_same_group(&self) -> Result<(), Stop> {
-        let named = pods::annotated_group(&*self.pod()?);
-        if named == self.bind.named || named.as_ref() == Some(&self.bind.placement.group) {
-            return Ok(());
-        }
-        Err(Stop::Failed(
-            "the pod names another pod group than when its bind was decided".to_owned(),
-        ))
+        let same = self.bind.names_its_group(&*self.pod()?);
+        same.then_some(()).ok_or_else(|| Stop::Failed(OTHER_GROUP.to_owned()))
     }
 
     /// Writes the bind request. When resuming, it must still exist; one left from a bind that is over
@@ -282,6 +281,10 @@ impl MultiStepBind {
             {
                 Ok(request) => return Ok(request),
                 Err(error) if error.failure == Failure::Conflict => error,
+                Err(error) if matches!(error.failure, Failure::Busy | Failure::Unknown) => {
+                    let late = self.late_request(&reads, &wanted).await?;
+                    return late.ok_or_else(|| Stop::of(error, doing));
+                }
                 Err(error) => return Err(Stop::of(error, doing)),
             };
             last = Some(error);
@@ -290,13 +293,7 @@ impl MultiStepBind {
                 .call("look at the bind request", || reads.get_opt(&name))
                 .await;
             match found.map_err(|error| Stop::of(error, doing))? {
-                Some(found)
-                    if bind_request::same(&found, &wanted)
-                        && bind_request::is_ours(&found)
-                        && found.metadata.deletion_timestamp.is_none() =>
-                {
-                    return Ok(found);
-                }
+                Some(found) if stands_for(&found, &wanted) => return Ok(found),
                 Some(found) => drop_request(&self.caller, &found)
                     .await
                     .map_err(|error| Stop::of(error, doing))?,
@@ -304,6 +301,26 @@ impl MultiStepBind {
             }
         }
         Err(last.map_or(Stop::Overtaken, |error| Stop::of(error, doing)))
+    }
+
+    /// Looks for the bind request whose creation was not answered, until it is there or has not come for [`LATE`]: a bind that is given up must not be
+    /// carried out later, when its places are others'.
+    async fn late_request(&self, reads: &Api<BindRequest>, wanted: &BindRequest) -> Result<Option<BindRequest>, Stop> {
+        let (name, sent) = (wanted.name_any(), Instant::now());
+        while self.caller.context.is_leading() && !self.caller.context.shutdown.is_cancelled() {
+            sleep(LOOK_EVERY).await;
+            self.pod()?;
+            let found = self
+                .caller
+                .call("look for the bind request", || reads.get_opt(&name))
+                .await;
+            match found {
+                Ok(Some(found)) if stands_for(&found, wanted) => return Ok(Some(found)),
+                Ok(_) if sent.elapsed() >= LATE => break,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(None)
     }
 
     /// The devices of all groups, requested concurrently.
@@ -510,6 +527,11 @@ pub fn group_ids(bind: &OrderedBind) -> Vec<GroupId> {
         group: Arc::clone(group),
     };
     placement.gpu_groups.iter().map(id).collect()
+}
+
+/// Whether a bind request is the one that was to be created.
+fn stands_for(found: &BindRequest, wanted: &BindRequest) -> bool {
+    bind_request::same(found, wanted) && bind_request::is_ours(found) && found.metadata.deletion_timestamp.is_none()
 }
 
 /// Deletes a bind request.

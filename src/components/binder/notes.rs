@@ -19,8 +19,8 @@ fn note(settings: &Settings, subject: Subject, severity: Severity, reason: &'sta
     }
 }
 
-/// The event about the end of a bind. `steps`: it was a multi-step bind.
-pub fn of_bind(settings: &Settings, bind: &OrderedBind, report: &Report, steps: bool) -> Option<Note> {
+/// The event about the end of a bind.
+pub fn of_bind(settings: &Settings, bind: &OrderedBind, report: &Report) -> Option<Note> {
     let (pod, node) = (&bind.placement.pod, &bind.placement.node);
     let subject = Subject::Pod(pod.clone());
     match &report.ending {
@@ -32,7 +32,7 @@ pub fn of_bind(settings: &Settings, bind: &OrderedBind, report: &Report, steps: 
             );
             Some(note(settings, subject, Severity::Normal, reason::SCHEDULED, text))
         }
-        Ending::Failed(why) if report.tried && steps => {
+        Ending::Failed(why) if report.tried => {
             let text = format!(
                 "Failed to bind pod {}/{} to node {node}: {why}",
                 pod.namespace, pod.name
@@ -41,13 +41,6 @@ pub fn of_bind(settings: &Settings, bind: &OrderedBind, report: &Report, steps: 
                 source: object::BINDER_EVENT_SOURCE.to_owned(),
                 ..note(settings, subject, Severity::Warning, reason::BINDING_ERROR, text)
             })
-        }
-        Ending::Failed(why) if report.tried => {
-            let text = format!(
-                "Failed to bind pod {}/{} to node {node}. {why}",
-                pod.namespace, pod.name
-            );
-            Some(note(settings, subject, Severity::Warning, reason::FAILED_BINDING, text))
         }
         Ending::Failed(_) | Ending::Overtaken => None,
     }

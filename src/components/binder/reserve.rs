@@ -16,6 +16,7 @@ use tracing::{debug, error};
 use super::groups::GroupId;
 use super::requests::{Caller, RequestError};
 use super::reservation;
+use crate::api::names::node_label;
 use crate::components::bus::{Schedulers, ToScheduler};
 use crate::components::fractions::users::{User, Users};
 use crate::components::retry::{Failure, failure};
@@ -148,6 +149,15 @@ impl Reserver {
         }
         spec.priority_class_name
             .take_if(|class| self.stores.priority_classes.get("", class).is_none());
+        let node = self.stores.nodes.get("", &id.node);
+        let labels = node.as_ref().and_then(|node| node.metadata.labels.as_ref());
+        if labels
+            .and_then(|labels| labels.get(node_label::FAKE_GPU))
+            .is_some_and(|fake| fake == "true")
+        {
+            let args = spec.containers.iter_mut().flat_map(|container| &mut container.args);
+            args.for_each(|args| args.push("--fake-gpu".to_owned()));
+        }
         pod
     }
 

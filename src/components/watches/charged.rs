@@ -346,16 +346,13 @@ pub fn found_group(stores: &Stores, pod: &Pod) -> Option<String> {
     let namespace = pod.namespace().unwrap_or_default();
     let exists = |name: &String| stores.pod_groups.contains(&namespace, name);
     let own = pods::default_group_name(&pod.name_any(), pod.metadata.uid.as_deref().unwrap_or_default());
-    if exists(&own) {
-        return Some(own);
-    }
     let owners = pod.metadata.owner_references.iter().flatten();
-    let mut of_owners = owners
-        .map(|owner| pods::default_group_name(&owner.name, &owner.uid))
-        .filter(exists);
-    let first = of_owners.next()?;
+    let of_owners = owners.map(|owner| pods::default_group_name(&owner.name, &owner.uid));
+    let mut found = std::iter::once(own).chain(of_owners).filter(exists);
+    let first = found.next()?;
+    // A tenant may create another one of them later.
     let named = pod.annotations().get(annotation::POD_GROUP_NAME);
-    let named = named.filter(|named| **named != first && of_owners.any(|name| name == **named));
+    let named = named.filter(|named| **named != first && found.any(|name| name == **named));
     Some(named.cloned().unwrap_or(first))
 }
 

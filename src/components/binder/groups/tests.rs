@@ -196,6 +196,29 @@ fn a_reservation_pod_that_reports_nothing_times_out() {
     assert!(waits.try_recv().unwrap().is_err());
 }
 
+#[test]
+fn a_pod_that_may_have_been_bound_and_was_not_uses_nothing() {
+    // It is bound elsewhere then, or its bind fails for certain, or its bind request is deleted.
+    let endings: [fn(&mut World); 3] = [
+        |world| world.groups.close(&reference("a"), &[id("other")], true, world.now),
+        |world| world.groups.close(&reference("a"), &[id("g")], false, world.now),
+        |world| world.groups.not_bound(&"a".into(), &[], world.now),
+    ];
+    for ending in endings {
+        let mut world = World::new();
+        world.see(&reservation("g", Some("GPU-1")));
+        let device = world.ask("a", "g");
+        world.at_once();
+        drop(device);
+        world.groups.close(&reference("a"), &[id("g")], true, world.now);
+        assert!(world.in_the_end().is_empty());
+        ending(&mut world);
+        let removals = world.in_the_end();
+        let is_of_group = |command: &Command| matches!(command, Command::Remove { id: of, .. } if *of == id("g"));
+        assert!(removals.iter().any(is_of_group), "{removals:?}");
+    }
+}
+
 /// As on a node that is gone.
 #[test]
 fn reservation_pods_that_are_deleted_at_once_are_not_created_without_end() {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::running::{Case, typed};
 use super::*;
+use crate::components::bus::GroupKey;
 use crate::components::watches::recorded_group;
 use crate::engine::policy::DisruptionBudgets;
 
@@ -213,6 +215,52 @@ async fn while_the_pod_cannot_be_read_it_may_be_bound() {
     lab.server.faults().remove(unreadable);
     let report = lab.attempt().bind(&bind(&lab.pod("c").await, "n1")).await;
     assert!(failed(&report) && !report.uncertain, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_of_which_it_is_unknown_whether_it_took_effect_does_not_end() {
+    for bound in [true, false] {
+        let mut case = Case::new().await;
+        let ordered = case.bind_of("a").await;
+        case.watch().await;
+        let effect = if bound {
+            Effect::FailAfter { code: 500 }
+        } else {
+            refuse(500)
+        };
+        let posts = case.lab.fault(Match::bindings(), effect, Times::Next(1));
+        let more = case.lab.fault(Match::bindings(), refuse(500), Times::Always);
+        let reads = case
+            .lab
+            .fault(Match::verb_on("get", "pods"), refuse(500), Times::Always);
+        case.order(vec![ordered], Vec::new()).await;
+        assert_eq!(
+            case.outcomes(seconds(60)).await,
+            [""; 0],
+            "the scheduler keeps its place"
+        );
+        for rule in [posts, more, reads] {
+            case.lab.server.faults().remove(rule);
+        }
+        let expected: &[&str] = if bound { &[] } else { &["a not bound, 1 s"] };
+        assert_eq!(case.outcomes(seconds(2)).await, expected);
+        assert_eq!(case.is_bound("a").await, bound);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_names_another_pod_group_than_at_the_decision_is_not_bound() {
+    for (named, binds) in [("pg-other", false), ("pg-own", true)] {
+        let lab = Lab::new().await;
+        let pod = lab.pod("a").await;
+        let mut ordered = bind(&pod, "n1");
+        ordered.placement.group = GroupKey::new(&ordered.placement.pod.namespace, "pg-own");
+        let change = json!({"metadata": {"annotations": {"pod-group-name": named}}});
+        lab.stores.pods.insert(read(lab.patch(&typed(&pod), change).await));
+        let report = lab.attempt().bind(&ordered).await;
+        assert_eq!(report.ending == Ending::Done, binds, "{report:?}");
+        assert_eq!(lab.node_of("a").await.is_some(), binds);
+    }
 }
 
 #[test]

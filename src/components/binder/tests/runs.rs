@@ -63,7 +63,7 @@ async fn a_bind_that_fails_is_reported_with_a_growing_wait_until_it_succeeds() {
         case.order(vec![ordered.clone()], Vec::new()).await;
         assert_eq!(case.outcomes(MOMENT).await, [format!("a not bound, {wait} s")]);
     }
-    assert_eq!(case.events().await, ["FailedBinding"; 3]);
+    assert_eq!(case.events().await, ["BindingError"; 3]);
     case.lab.server.faults().remove(rule);
     case.order(vec![ordered], Vec::new()).await;
     assert!(case.outcomes(MOMENT).await.is_empty());

@@ -436,6 +436,21 @@ async fn a_bind_of_which_nobody_knows_whether_it_succeeded_is_resumed_by_its_req
     assert_eq!(case.reservations().await.len(), 1, "it is used");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_reservation_pod_of_a_fake_gpu_does_not_look_for_it() {
+    for (label, expected) in [("true", &["reserve", "--fake-gpu"][..]), ("false", &["reserve"])] {
+        let case = Case::new().await;
+        let node = json!({"metadata": {"name": "n1", "labels": {"run.ai/fake.gpu": label}}});
+        case.lab.stores.nodes.insert(serde_json::from_value(node).unwrap());
+        let ordered = case.sharing("a").await;
+        case.watch().await;
+        case.order(vec![ordered], Vec::new()).await;
+        sleep(MOMENT).await;
+        let made = case.reservations().await.remove(0).spec.unwrap();
+        assert_eq!(made.containers[0].args.as_deref().unwrap(), expected);
+    }
+}
+
 /// A reservation pod of the group on node `n1` that somebody else made, with a device.
 async fn reserved(case: &Case, group: &str, device: &str) -> Value {
     let settings = Settings::default();
