@@ -77,7 +77,9 @@ pub struct Engine {
     kept: Kept,
     /// The last report about each pod group.
     reported: BTreeMap<PodGroupId, Reported>,
-    /// Pods that name a sub-group which does not exist, by pod, with the message last reported.
+    /// Pod groups that an earlier engine reported, and that this one has neither reported nor cleared yet.
+    reported_before: BTreeSet<GroupKey>,
+    /// Pods whose sub-group does not exist, by pod, with the message last reported.
     unknown_sub_groups: BTreeMap<PodId, (PodRef, String)>,
     /// Pod groups below their minimum.
     stale: BTreeSet<PodGroupId>,
@@ -125,6 +127,7 @@ impl Engine {
             concluded: Seen::default(),
             kept: Kept::default(),
             reported: BTreeMap::new(),
+            reported_before: BTreeSet::new(),
             unknown_sub_groups: BTreeMap::new(),
             stale: BTreeSet::new(),
             wake: BTreeSet::new(),
@@ -137,6 +140,12 @@ impl Engine {
         self.model.settings_changed(self.policy.stuck_after);
         self.kept.sorted.clear(&mut self.model);
         self.reported.values_mut().for_each(|known| known.changed = 0);
+    }
+
+    /// Takes over from an earlier engine that reported these pod groups as waiting: the next cycle clears those that do not wait any longer.
+    pub fn continue_reports(&mut self, reported: BTreeSet<GroupKey>) {
+        self.reported_before = reported;
+        self.model.decide_again();
     }
 
     /// Reserves memory for so many more objects, so that it is not allocated step by step.
@@ -164,16 +173,26 @@ impl Engine {
     fn cycle_with(&mut self, now: Time, observer: Observer, find: FindVictims) -> Decisions {
         let mut decisions = Decisions::default();
         self.model.pass_time(now);
-        while let Some(&(at, _)) = self.wake.first()
+        let mut searches_go_on = false;
+        while let Some(&(at, reason)) = self.wake.first()
             && at <= now
         {
             self.wake.pop_first();
+            if reason == WakeReason::Changed {
+                searches_go_on = true;
+            } else {
+                self.model.decide_again();
+            }
+        }
+        let changed = !self.concluded.is_current(self.model.epochs().of(Change::Any));
+        // It is no change that begins another round.
+        if searches_go_on {
             self.model.decide_again();
         }
         if !self.seen.catch_up(self.model.epochs().of(Change::Any)) {
             return decisions;
         }
-        if !self.concluded.is_current(self.model.epochs().of(Change::Any)) {
+        if changed {
             self.kept.turns.changed();
         }
         // The cycle collects these instants again.
@@ -218,13 +237,21 @@ impl Engine {
         self.wake
             .extend(protection.map(|until| (until, WakeReason::MinRuntime)));
         Self::report_waiting(&mut self.reported, &mut cycle, &mut decisions);
+        Self::clear_reports(
+            &mut self.reported,
+            &mut self.reported_before,
+            cycle.model,
+            &mut decisions,
+        );
         cycle.kept.placing = None;
         conclude(&mut cycle, &mut decisions);
         (cycle.observer)(Stage::Finished);
         self.report_unknown_sub_groups(&mut decisions);
         // Evictions and spared pods change what is free: pod groups that wait are tried once more.
         let decided = !(decisions.evict.is_empty() && decisions.bind.is_empty());
-        if self.kept.turns.conclude(decided) || !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty()) {
+        let searches = self.kept.turns.conclude(decided, now, &self.policy);
+        self.wake.extend(searches.map(|at| (at, WakeReason::Changed)));
+        if !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty()) {
             self.model.decide_again();
         }
         self.concluded = Seen::at(self.model.epochs().of(Change::Any));
@@ -333,7 +360,7 @@ impl Engine {
             .map_or(0, |proportion| proportion.k_value)
     }
 
-    /// Adds new reports about waiting pod groups to the decisions, and the pod groups that wait no longer.
+    /// Adds new reports about waiting pod groups to the decisions.
     fn report_waiting(reported: &mut BTreeMap<PodGroupId, Reported>, cycle: &mut Cycle, decisions: &mut Decisions) {
         let (model, policy, findings) = (&*cycle.model, cycle.context.policy, &cycle.log.findings);
         let now = cycle.context.now;
@@ -383,23 +410,37 @@ impl Engine {
             fresh.settle(now, 0, until);
             reported.insert(pod_group, fresh);
         }
-        let over: Vec<_> = reported
-            .keys()
-            .copied()
-            .filter(|pod_group| !model.pending().contains(pod_group) || model.pod_groups()[*pod_group].input.is_none())
-            .collect();
+        decisions
+            .unschedulable
+            .sort_by(|left, right| left.group.cmp(&right.group));
+    }
+
+    /// Adds the reported pod groups that wait no longer to the decisions: of this engine's reports, and of those before.
+    fn clear_reports(
+        reported: &mut BTreeMap<PodGroupId, Reported>,
+        before: &mut BTreeSet<GroupKey>,
+        model: &Model,
+        decisions: &mut Decisions,
+    ) {
+        let waits = |id: &PodGroupId| model.pending().contains(id) && model.pod_groups()[*id].input.is_some();
+        let over: Vec<_> = reported.keys().copied().filter(|id| !waits(id)).collect();
         for pod_group in over {
             if let Some(known) = reported.remove(&pod_group) {
                 decisions.cleared.push(known.report.group);
             }
         }
-        decisions
-            .unschedulable
-            .sort_by(|left, right| left.group.cmp(&right.group));
+        before.retain(|group| match model.pod_groups().id(group).filter(waits) {
+            // One under back-off waits without a report of this engine.
+            Some(id) => !reported.contains_key(&id),
+            None => {
+                decisions.cleared.push(group.clone());
+                false
+            }
+        });
         decisions.cleared.sort();
     }
 
-    /// Reports on pods that name a sub-group which is not there, where the report is new.
+    /// Reports on waiting pods whose sub-group does not exist, where the report is new.
     fn report_unknown_sub_groups(&mut self, decisions: &mut Decisions) {
         let mut now = BTreeMap::new();
         for &id in self.model.unknown_sub_groups() {
@@ -408,9 +449,8 @@ impl Engine {
                 .model
                 .pod_group_of(id)
                 .and_then(|pod_group| pod_group.input.as_ref());
-            let (Some(pod_group), Some(named)) = (pod_group, &pod.sub_group) else {
-                continue;
-            };
+            let Some(pod_group) = pod_group else { continue };
+            let named = pod.sub_group.as_deref().unwrap_or("default");
             let prefix = if pod_group.back_off {
                 format!("Node-Pool '{}': ", self.policy.node_pool)
             } else {

@@ -102,7 +102,6 @@ pub fn workload(prefix: &str, size: usize, queues: usize, first: usize) -> Vec<E
         stale_since: None,
         preemption_delay: None,
         staleness_grace: None,
-        mark_unschedulable: true,
         back_off: false,
         backed_off: false,
         refused: None,

@@ -194,7 +194,7 @@ pub struct GroupReport {
     pub verdict: Verdict,
     /// All reasons in one text, in KAI's words.
     pub message: String,
-    /// The text for each pending pod, in KAI's words. Empty if pods are not to be marked.
+    /// The text for each pending pod, in KAI's words.
     pub pods: Vec<(PodRef, String)>,
 }
 

@@ -409,8 +409,6 @@ pub struct GroupInput {
     pub priority: i64,
     /// Whether it is preemptible, resolved.
     pub preemptible: bool,
-    /// `spec.markUnschedulable` (absent = true).
-    pub mark_unschedulable: bool,
     /// `spec.schedulingBackoff` is 1: messages name the node pool.
     pub back_off: bool,
     /// Marked unschedulable under back-off: not tried while this is true.

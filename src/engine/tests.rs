@@ -14,6 +14,7 @@ mod limits;
 mod plain;
 mod properties;
 mod refresh;
+mod reports;
 pub mod scenario;
 mod spare;
 mod tables;

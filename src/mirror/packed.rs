@@ -305,8 +305,6 @@ pub struct Group {
     pub min_member: Option<i32>,
     /// `spec.minSubGroup`.
     pub min_sub_group: Option<i32>,
-    /// `spec.markUnschedulable`.
-    pub mark_unschedulable: Option<bool>,
     /// The whole object, if it has further relevant fields: sub-groups, topology, durations, back-off.
     pub whole: Option<Arc<PodGroup>>,
 }
@@ -342,7 +340,6 @@ impl From<Arc<PodGroup>> for Group {
             preemptibility: spec.preemptibility.as_deref().map(SmolStr::new),
             min_member: spec.min_member,
             min_sub_group: spec.min_sub_group,
-            mark_unschedulable: spec.mark_unschedulable,
             whole: says_more.then_some(group),
         }
     }

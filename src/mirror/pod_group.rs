@@ -73,7 +73,6 @@ pub fn read(
             let text = spec.staleness_grace_period.as_deref();
             runtime(field, text, spec.staleness_grace_period(), problems)
         }),
-        mark_unschedulable: group.mark_unschedulable.unwrap_or(true),
         back_off: back_off == 1,
         refused: None,
         held: None,

@@ -5,8 +5,9 @@
 //! that was being placed is set aside until it changes. The third panic in a row without such a pod group ends the process.
 //!
 //! Decisions that the API server does not show yet are not in the rebuilt model, so the next cycle waits for them. Retry delays after failed binds and evictions are
-//! copied to the new model.
+//! copied to the new model, and it is told which pod groups were reported as waiting, so that it clears those reports.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -45,6 +46,8 @@ pub struct Intake {
     requested: Vec<Arc<packed::Pod>>,
     /// The last usage of queues that the engine got.
     usage: Vec<(Name, [i64; 3])>,
+    /// Pod groups that were reported as waiting and not cleared since. Recorded here, because a cycle that panics has cleared reports in vain.
+    reported: BTreeSet<GroupKey>,
     /// Decisions from before the last rebuild that the API server does not show yet.
     under_way: Vec<(Name, Assumed)>,
     /// Until when cycles wait for them.
@@ -103,6 +106,7 @@ impl Intake {
             policy,
             requested: Vec::new(),
             usage: Vec::new(),
+            reported: BTreeSet::new(),
             under_way: Vec::new(),
             deadline: Time(0),
             latest: Time(i64::MIN),
@@ -259,6 +263,11 @@ impl Intake {
                 if worked {
                     (self.failed, self.unexplained) = (0, 0);
                 }
+                let waiting = decisions.unschedulable.iter().map(|report| report.group.clone());
+                self.reported.extend(waiting);
+                for group in &decisions.cleared {
+                    self.reported.remove(group);
+                }
                 Ok(decisions)
             }
             Err(panic) => Err(self.cycle_failed(panic, now, everything)),
@@ -384,6 +393,7 @@ impl Intake {
             }
             self.core.engine.apply(Event::Usage(self.usage.clone()), now);
         });
+        self.core.engine.continue_reports(self.reported.clone());
         taken.told = true;
         self.under_way = under_way;
         self.deadline = Time(now.0.saturating_add(MAX_WAIT));

@@ -60,9 +60,6 @@ fn in_another_pool(cause: Cause, queue: &str, stores: &Stores, shard: &Shard) ->
 
 /// Adds to a report on a pod group that lacks pods the pods that exist.
 fn speak_of_pods(report: &mut GroupReport, pod_group: &PodGroup, model: &Model) {
-    if pod_group.input.as_ref().is_none_or(|input| !input.mark_unschedulable) {
-        return;
-    }
     let pods = pod_group.pod_sets().flat_map(|(_, pods)| &pods.pods);
     let waiting = pods.filter(|pod| model.pods()[**pod].state.status == Status::Pending);
     report.pods = waiting
@@ -105,6 +102,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::engine::Engine;
+    use crate::engine::input::Event;
+    use crate::engine::policy::Policy;
+    use crate::engine::tests::scenario::{NOW, group, open_queue, pod};
 
     fn said(queue: &str) -> Option<String> {
         let get = |name: &str| -> Option<Arc<Queue>> {
@@ -153,5 +154,20 @@ mod tests {
         for queue in ["here", "below-nothing", "missing", "loop"] {
             assert_eq!(said(queue), None, "{queue}");
         }
+    }
+
+    #[test]
+    fn the_pods_of_a_gang_that_lacks_pods_get_its_reason() {
+        let mut gang = group("gang", "q", 0);
+        gang.min_member = Some(2);
+        let only = pod(&gang, 0, "1");
+        let mut engine = Engine::new(Policy::default());
+        engine.apply(open_queue("q"), NOW);
+        engine.apply(Event::Group(Box::new(gang)), NOW);
+        engine.apply(Event::Pod(Box::new(only.clone())), NOW);
+        let mut reports = engine.cycle(NOW).unschedulable;
+        complete(&mut reports, engine.model(), &Stores::default(), &Shard::default());
+        let text = "Job is not ready for scheduling. Waiting for 2 pods, currently 1 exist, 0 are gated";
+        assert_eq!(reports[0].pods, [(only.pod, text.to_owned())]);
     }
 }

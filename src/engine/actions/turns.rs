@@ -1,14 +1,21 @@
 //! Turns of pod groups at searches for victims. Successive searches that find nothing are limited in their steps, in each action of a cycle, so that a full cluster in
 //! which many pod groups wait does not delay the decisions for others. Where a cycle ended before each pod group had a search, the next one goes on with the others.
+//!
+//! After searches that found nothing there are none for some time, so that they take a limited part of a CPU however often something changes. Cycles in this time
+//! only allocate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::decision::Work;
+use crate::engine::input::{Millis, Time};
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::policy::{ActionKind, Policy};
 
 /// The steps of a simulated pod; a tested node is one step.
 const STEPS_PER_POD: u64 = 32;
+
+/// The longest time without searches.
+const LONGEST_REST: Millis = 1_000;
 
 /// A round of searches, which ends when each pod group had its turn in each action. A pod group with the reused id of a deleted one waits for the next round.
 #[derive(Debug, Default)]
@@ -19,6 +26,10 @@ pub struct Turns {
     changed: bool,
     /// An action of this cycle has ended before each pod group had its turn.
     unfinished: bool,
+    /// The steps of this cycle's searches that found nothing.
+    steps: u64,
+    /// No search before this time.
+    rest_until: Time,
 }
 
 impl Turns {
@@ -30,9 +41,17 @@ impl Turns {
             .is_some_and(|had| had.contains(&pod_group))
     }
 
-    /// An action has ended; its searches for these pod groups found nothing. `complete`: each pod group had its turn.
-    pub fn end(&mut self, action: ActionKind, without_result: Vec<PodGroupId>, complete: bool) {
+    /// Whether there is no search at this time. The cycle counts as unfinished then.
+    pub fn rest(&mut self, now: Time) -> bool {
+        let rests = now < self.rest_until;
+        self.unfinished |= rests;
+        rests
+    }
+
+    /// An action has ended; its searches for these pod groups found nothing, in so many steps. `complete`: each pod group had its turn.
+    pub fn end(&mut self, action: ActionKind, without_result: Vec<PodGroupId>, steps: u64, complete: bool) {
         self.without_result.entry(action).or_default().extend(without_result);
+        self.steps += steps;
         self.unfinished |= !complete;
     }
 
@@ -41,14 +60,21 @@ impl Turns {
         self.changed |= !self.without_result.is_empty();
     }
 
-    /// The cycle has ended. Returns whether another is needed although no change may follow: to go on with the round, or as something has changed during it.
-    pub fn conclude(&mut self, decided: bool) -> bool {
-        if std::mem::take(&mut self.unfinished) {
-            self.changed |= decided;
-            return true;
+    /// The cycle has ended. Returns when another is needed although no change may follow: to go on with the round, or as something has changed during it.
+    pub fn conclude(&mut self, decided: bool, now: Time, policy: &Policy) -> Option<Time> {
+        let rest = std::mem::take(&mut self.steps) / policy.search_steps_per_ms.max(1);
+        let rest = Millis::try_from(rest).unwrap_or(LONGEST_REST);
+        if rest > 0 {
+            self.rest_until = Time(now.0.saturating_add(rest.min(LONGEST_REST)));
         }
-        self.without_result.clear();
-        std::mem::take(&mut self.changed)
+        let again = if std::mem::take(&mut self.unfinished) {
+            self.changed |= decided;
+            true
+        } else {
+            self.without_result.clear();
+            std::mem::take(&mut self.changed)
+        };
+        again.then(|| self.rest_until.max(now))
     }
 }
 

@@ -210,17 +210,26 @@ impl GroupReport {
         }
     }
 
-    /// The text of the condition and event of each pending pod. Empty if pods are not to be marked.
+    /// The text of the condition and event of each pending pod.
     #[must_use]
     pub fn pod_texts(&self, words: Wording) -> Vec<(PodRef, String)> {
         match words {
             Wording::Plain => {
                 let text = self.verdict.to_string();
-                self.pods.iter().map(|(pod, _)| (pod.clone(), text.clone())).collect()
+                let own = |message: &str| text.clone() + node_lines(message);
+                self.pods
+                    .iter()
+                    .map(|(pod, message)| (pod.clone(), own(message)))
+                    .collect()
             }
             Wording::Kai => self.pods.clone(),
         }
     }
+}
+
+/// The lines about single nodes at the end of a pod's message (see [`Policy::detailed_errors`](crate::engine::policy::Policy::detailed_errors)).
+fn node_lines(message: &str) -> &str {
+    message.find("\n<").and_then(|at| message.get(at..)).unwrap_or_default()
 }
 
 #[cfg(test)]

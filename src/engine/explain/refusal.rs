@@ -1,4 +1,4 @@
-//! Why one pod does not fit: a count per reason over the nodes that refuse it.
+//! Why one pod does not fit: a count per reason over the nodes that refuse it, and the reasons of each node if the policy has them listed.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,11 @@ use crate::engine::placement::choose::Context;
 use crate::engine::placement::rules::{Reasons, Refusal, refusals, resources};
 use crate::engine::policy::Policy;
 
+/// Nodes that a message lists: every pod that waits has the list in its condition and its events.
+const NODES_MAX: usize = 50;
+/// Bytes of their lines, half of what the message of an event may have.
+const NODE_LINES_MAX: usize = 4_096;
+
 /// Why a pod fits nowhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodProblem {
@@ -18,6 +23,8 @@ pub struct PodProblem {
     pub headline: Option<String>,
     /// Number of nodes by reason.
     pub counts: BTreeMap<Refusal, usize>,
+    /// With [`Policy::detailed_errors`], a line with the reasons of each node, to be added to the message of the pod.
+    pub nodes: String,
 }
 
 impl PodProblem {
@@ -47,24 +54,70 @@ impl PodProblem {
 pub fn examine(model: &Model, context: Context, pod: PodId) -> PodProblem {
     // Fast path: in a full cluster most nodes lack resources only.
     let missing = resources::missing_mask(model, pod);
+    let of_mask = |mask: u64| -> Reasons { resources::of_mask(model, mask).map(Refusal::from).collect() };
     let (mut lacking, mut said) = (RefusalCounts::<u64>::default(), RefusalCounts::<Reasons>::default());
+    let mut lines = context.policy.detailed_errors.then(NodeLines::default);
     for &id in model.by_name().iter().filter(|id| context.scope.has(**id)) {
-        match missing.as_ref().and_then(|missing| missing(&model.nodes()[id])) {
-            Some(mask) => lacking.cast(mask),
-            None => said.cast(refusals(&context.pair(model, pod, id)).unwrap_or_default()),
+        let node = &model.nodes()[id];
+        if let Some(mask) = missing.as_ref().and_then(|missing| missing(node)) {
+            if let Some(lines) = &mut lines {
+                lines.add(&node.name, &of_mask(mask));
+            }
+            lacking.cast(mask);
+        } else {
+            let reasons = refusals(&context.pair(model, pod, id)).unwrap_or_default();
+            if let Some(lines) = &mut lines {
+                lines.add(&node.name, &reasons);
+            }
+            said.cast(reasons);
         }
     }
-    let lacking = lacking.counted().map(|(mask, nodes)| {
-        let reasons = resources::of_mask(model, mask);
-        (reasons.map(Refusal::from).collect::<Reasons>(), nodes)
-    });
+    let lacking = lacking.counted().map(|(mask, nodes)| (of_mask(mask), nodes));
     let mut counts = BTreeMap::new();
     for (reasons, nodes) in lacking.chain(said.counted()) {
         for reason in reasons {
             *counts.entry(reason).or_insert(0) += nodes;
         }
     }
-    PodProblem { headline: None, counts }
+    PodProblem {
+        headline: None,
+        counts,
+        nodes: lines.map_or_else(String::new, NodeLines::text),
+    }
+}
+
+/// A line with the reasons of each node, up to the limits; further nodes are counted.
+#[derive(Debug, Default)]
+struct NodeLines {
+    text: String,
+    listed: usize,
+    more: usize,
+}
+
+impl NodeLines {
+    fn add(&mut self, node: &str, reasons: &[Refusal]) {
+        if reasons.is_empty() {
+            return;
+        }
+        if self.more == 0 && self.listed < NODES_MAX {
+            let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
+            let line = format!("\n<{node}>: {}.", reasons.join(", "));
+            if self.text.len() + line.len() <= NODE_LINES_MAX {
+                self.text += &line;
+                self.listed += 1;
+                return;
+            }
+        }
+        self.more += 1;
+    }
+
+    fn text(self) -> String {
+        match self.more {
+            0 => self.text,
+            1 => self.text + "\nand 1 more node.",
+            more => format!("{}\nand {more} more nodes.", self.text),
+        }
+    }
 }
 
 /// Counts equal reasons of nodes.

@@ -221,7 +221,7 @@ pub fn report(
     let reasons = findings.reasons(model);
     let message = message(&reasons);
     let own = |pod: PodId| match findings.pods.get(&pod) {
-        Some(problem) => problem.text(),
+        Some(problem) => problem.text() + &problem.nodes,
         None if reasons.is_empty() => "Unable to schedule pod".to_owned(),
         None => message.clone(),
     };
@@ -230,13 +230,9 @@ pub fn report(
         .flat_map(|(_, pods)| &pods.pods)
         .copied()
         .filter(|pod| model.pods()[*pod].state.status == Status::Pending);
-    let pods = if input.mark_unschedulable {
-        waiting
-            .map(|pod| (model.pods()[pod].input.pod.clone(), format!("{prefix}{}", own(pod))))
-            .collect()
-    } else {
-        Vec::new()
-    };
+    let pods = waiting
+        .map(|pod| (model.pods()[pod].input.pod.clone(), format!("{prefix}{}", own(pod))))
+        .collect();
     Some(GroupReport {
         group: pod_group.key.clone(),
         not_ready: false,

@@ -209,7 +209,6 @@ pub fn placeholder(key: GroupKey, queue: Name) -> GroupInput {
         created: Time(0),
         priority: i64::from(priority_class::FALLBACK_VALUE),
         preemptible: true,
-        mark_unschedulable: false,
         back_off: false,
         backed_off: false,
         refused: None,

@@ -1,10 +1,10 @@
 //! How work grows: counted steps of searches, on clusters of 8-GPU nodes full of single-GPU pod groups of one queue.
 
 use super::scenario::{NOW, group, node, pod, queue};
-use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupInput, PodStatus, Time};
 use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::{Engine, WakeReason};
 
 /// A full cluster, in which `pod_groups` pod groups of `pods` pods of `gpus` GPUs wait in another queue.
 fn full(nodes: usize, quotas: [usize; 2], pod_groups: usize, pods: usize, gpus: &str) -> Vec<Event> {
@@ -111,6 +111,37 @@ fn a_search_in_vain_delays_the_others_by_one_cycle_at_most() {
     // The cycle after evictions tries once more.
     assert_eq!(evictions(u64::MAX), [8, 0]);
     assert_eq!(evictions(0), [0, 8, 0]);
+}
+
+/// As many pods of other queues as fit, and others that wait for their places in vain.
+#[test]
+fn after_searches_in_vain_there_is_none_for_a_while_and_pods_that_fit_do_not_wait() {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Allocate, ActionKind::Reclaim],
+        ..Policy::default()
+    });
+    for event in full(100, [720, 80], 0, 10, "8") {
+        engine.apply(event, NOW);
+    }
+    let mut in_vain = group("in-vain", "q1", 40);
+    in_vain.min_member = Some(2);
+    for number in 0..2 {
+        let mut one = pod(&in_vain, number, "8");
+        one.needs_mut().node_selector = vec![("kubernetes.io/hostname".into(), "n0000".into())];
+        engine.apply(Event::Pod(Box::new(one)), NOW);
+    }
+    engine.apply(Event::Group(Box::new(in_vain)), NOW);
+    let searched = engine.cycle(NOW).work;
+    assert!(searched.pods_simulated > 0, "{searched:?}");
+    let small = group("small", "q1", 41);
+    engine.apply(Event::Pod(Box::new(pod(&small, 0, "0"))), NOW);
+    engine.apply(Event::Group(Box::new(small)), NOW);
+    let decisions = engine.cycle(NOW);
+    assert_eq!((decisions.bind.len(), decisions.work.pods_simulated), (1, 0));
+    let (later, reason) = engine.next_wakeup(NOW).expect("searches are left");
+    assert!(later > NOW && reason == WakeReason::Changed, "{later:?} {reason:?}");
+    let searched = engine.cycle(later).work;
+    assert!(searched.pods_simulated > 0, "{searched:?}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Limits of queues while evictions are not known to be accepted.
+//! Limits of queues while evictions are not known to be accepted, and without the plugin `proportion`.
 
 use super::scenario::{NOW, group, node, open_queue, placed, pod, queue};
 use crate::engine::Engine;
 use crate::engine::decision::Bind;
 use crate::engine::input::{Event, GroupInput, PodInput, PodStatus, Time};
-use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::policy::{ActionKind, Policy, Proportion};
 
 /// A queue with two pods on two nodes of one GPU each.
 fn world(limits: &str) -> (Engine, Vec<PodInput>) {
@@ -91,4 +91,22 @@ fn once_an_eviction_is_refused_its_queue_is_full_again() {
     let (pod, retry_at) = (running[1].pod.uid.clone(), Some(Time(NOW.0 + 5_000)));
     engine.apply(Event::Unevicted { pod, retry_at }, NOW);
     assert!(bound(&mut engine).is_empty());
+}
+
+#[test]
+fn without_the_plugin_proportion_there_is_no_limit_on_requests_by_gpu_memory() {
+    let binds = |proportion: Option<Proportion>| {
+        let mut policy = Policy::default();
+        policy.plugins.proportion = proportion;
+        let mut engine = Engine::new(policy);
+        engine.apply(open_queue("root"), NOW);
+        engine.apply(Event::Queue(Box::new(queue("q", "-1 L0", Time(0)))), NOW);
+        engine.apply(Event::Node(Box::new(node("n0", "1 of 1000"))), NOW);
+        let group = group("a", "q", 0);
+        engine.apply(Event::Pod(Box::new(pod(&group, 0, "400M"))), NOW);
+        engine.apply(Event::Group(Box::new(group)), NOW);
+        engine.cycle(NOW).bind.len()
+    };
+    assert_eq!(binds(Some(Proportion::default())), 0);
+    assert_eq!(binds(None), 1);
 }

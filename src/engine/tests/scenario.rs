@@ -457,7 +457,6 @@ pub fn group(name: &str, queue: &str, age: usize) -> GroupInput {
         stale_since: None,
         preemption_delay: None,
         staleness_grace: None,
-        mark_unschedulable: true,
         back_off: false,
         backed_off: false,
         refused: None,

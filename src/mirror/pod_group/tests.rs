@@ -52,10 +52,7 @@ fn a_pod_group_is_read_whole() {
         (read.preemption_delay, read.staleness_grace),
         (Some(300_000), Some(-1000))
     );
-    assert_eq!(
-        (read.mark_unschedulable, read.back_off, read.backed_off),
-        (false, false, false)
-    );
+    assert_eq!((read.back_off, read.backed_off), (false, false));
     assert_eq!(problems, []);
 }
 

@@ -373,6 +373,32 @@ fn usage_is_kept_when_the_model_is_rebuilt_and_applied_once_the_queue_exists() {
     assert_eq!(known, [[1, 2, 3], [4, 5, 6]]);
 }
 
+#[test]
+fn reports_from_before_a_rebuild_are_cleared_once_their_pod_groups_no_longer_wait() {
+    let mut cluster = Cluster::new(1);
+    cluster.tell(pod("runs", 1, &json!({"node": "n"}), None));
+    for name in ["deleted", "first", "second"] {
+        cluster.submit(name, 1, "preemptible");
+    }
+    let group = |name: &str| GroupKey::new("ns", name);
+    let waiting = vec![group("deleted"), group("first"), group("second")];
+    assert_eq!(cluster.reports(), (waiting, Vec::new()));
+
+    let key = |name: &str| Key {
+        namespace: "ns".to_owned(),
+        name: name.to_owned(),
+    };
+    for gone in ["runs", "deleted-pod"] {
+        cluster.stores.pods.remove(&key(gone));
+    }
+    cluster.stores.pod_groups.remove(&key("deleted"));
+    cluster.rebuilt();
+    cluster.rebuilt();
+    let cleared = vec![group("deleted"), group("first")];
+    assert_eq!(cluster.reports(), (vec![group("second")], cleared));
+    assert_eq!(cluster.reports(), (Vec::new(), Vec::new()), "once");
+}
+
 /// A reservation pod on the node for the group `shared`.
 fn reservation(uid: &str) -> Arc<Pod> {
     read(json!({
@@ -400,6 +426,16 @@ impl Cluster {
 
     fn rebuilt(&mut self) {
         self.with_intake(|intake, all| intake.rebuild(NOW, all));
+    }
+
+    /// The pod groups that a cycle reports as waiting, and those whose reports it clears.
+    fn reports(&mut self) -> (Vec<GroupKey>, Vec<GroupKey>) {
+        let decided = self
+            .intake
+            .cycle(NOW, &|tell| self.stores.objects().for_each(tell), &mut |_| ());
+        let Ok(decisions) = decided else { unreachable!() };
+        let waiting = decisions.unschedulable.into_iter().map(|report| report.group);
+        (waiting.collect(), decisions.cleared)
     }
 }
 

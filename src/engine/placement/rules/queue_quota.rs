@@ -1,4 +1,4 @@
-//! The queue's limit and quota, per node: how many GPUs a request by GPU memory counts depends on the node.
+//! The queue's limit and quota, per node: how many GPUs a request by GPU memory counts depends on the node. Without the plugin `proportion` there are none.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl fmt::Display for Refusal {
 
 /// The rule.
 pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
-    if pair.shape.gpu.memory == 0 {
+    if pair.shape.gpu.memory == 0 || pair.settings.policy.plugins.proportion.is_none() {
         return V::FITS;
     }
     match exceeded(pair) {
