@@ -7,6 +7,7 @@
 
 mod claims;
 mod conditions;
+mod gpu_memory;
 pub mod ledger;
 mod notify;
 mod other_schedulers;
@@ -24,8 +25,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
-use tokio::sync::mpsc;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -39,12 +40,14 @@ use crate::components::bus::{
     ToQueues, deliver,
 };
 use crate::components::fair::InNamespace;
+use crate::components::leadership::Terms;
 use crate::components::quantities::combine;
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::watches::{Key, Stores};
 use crate::components::write_slots::{WriteSlot, WriteSlots};
 use crate::components::{Context, Error, panics, pods};
 use claims::Users;
+use gpu_memory::PodsByNode;
 use ledger::Ledger;
 use other_schedulers::OtherSchedulers;
 use repeats::Repeats;
@@ -73,7 +76,8 @@ const RETRY: Backoff = Backoff {
 /// Messages handled before usage is sent.
 const MESSAGES_AT_ONCE: usize = 1_024;
 
-/// Writes statuses and conditions until shutdown.
+/// Writes statuses and conditions until shutdown, and tells the component `queues` what pod groups request and hold. If the part is switched off, it
+/// does only the latter.
 ///
 /// # Errors
 /// If another component is gone, or a task of this one panicked.
@@ -83,6 +87,14 @@ pub async fn run(
     stores: Arc<Stores>,
     bus: Bus,
 ) -> Result<(), Error> {
+    // A process that leads nothing writes and reports nothing.
+    let (_nothing, leads_nothing) = watch::channel(Terms::default());
+    let leading = if context.settings.parts.pod_groups {
+        context.leading.clone()
+    } else {
+        leads_nothing
+    };
+    let context = Context { leading, ..context };
     let mut leading = context.leading.clone();
     let mut slots = WriteSlots::with_max_wait(&context.background, MAX_WAIT);
     let mut statuses = PodGroups::new(context.clone(), stores, bus);
@@ -153,8 +165,6 @@ struct Reported {
     latest: Instant,
     /// No event reports it yet.
     news: bool,
-    /// The message of its condition.
-    history: WriteHistory,
 }
 
 struct PodGroups {
@@ -164,8 +174,12 @@ struct PodGroups {
     ledger: Ledger,
     /// The pods that claim devices.
     claimants: Users,
+    /// The bound pods that share GPUs by memory.
+    by_memory: PodsByNode,
     /// The latest report about each group that waits.
     reports: HashMap<GroupKey, Reported>,
+    /// What was written about each group, also about one that does not wait at the moment: it may wait and be placed in turns.
+    histories: HashMap<GroupKey, WriteHistory>,
     /// Groups that the scheduler reported as no longer waiting.
     cleared: BTreeSet<GroupKey>,
     /// Pod groups of single pods that may never be written, by key, and their keys by the UID of the pod.
@@ -199,7 +213,9 @@ impl PodGroups {
             bus,
             ledger: Ledger::default(),
             claimants: Users::default(),
+            by_memory: PodsByNode::default(),
             reports: HashMap::new(),
+            histories: HashMap::new(),
             cleared: BTreeSet::new(),
             unwritten: HashMap::new(),
             unwritten_of: HashMap::new(),
@@ -243,8 +259,10 @@ impl PodGroups {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                 let changed = self.ledger.remove(uid);
                 self.claimants.forget(&pod);
+                self.by_memory.forget(&Key::of(&pod.metadata));
                 if let Some(key) = self.unwritten_of.remove(uid) {
                     self.unwritten.remove(&key);
+                    self.histories.remove(&key);
                 }
                 self.others.forget(&pod);
                 self.waits_no_more(&pods::pod_ref(&pod));
@@ -255,12 +273,13 @@ impl PodGroups {
                 self.sums_changed(vec![key.clone()]);
                 self.see_group(&group);
                 if self.reports.contains_key(&key) {
-                    self.plan(Target::Group(key), REASONS_AFTER);
+                    self.plan_reason(Target::Group(key), REASONS_AFTER);
                 }
             }
             ToPodGroups::Change(Change::Deleted(Object::PodGroup(group))) => {
                 let key = pods::group_key(&group.metadata);
                 self.no_report(&key);
+                self.histories.remove(&key);
                 self.cleared.remove(&key);
                 self.known.set_aside.remove(&key);
                 self.failures.remove(&Target::Group(key.clone()));
@@ -274,7 +293,7 @@ impl PodGroups {
             ToPodGroups::Change(
                 Change::Applied(Object::ResourceClaim(claim)) | Change::Deleted(Object::ResourceClaim(claim)),
             ) => self.claim(&Key::of(&claim.metadata)),
-            ToPodGroups::Change(Change::Applied(Object::Node(node))) => self.see_node(&node),
+            ToPodGroups::Change(Change::Applied(Object::Node(node))) => self.node(&node),
             ToPodGroups::Change(Change::Synced(kind)) => self.synced(kind),
             ToPodGroups::Change(Change::Applied(_) | Change::Deleted(_)) => {}
             ToPodGroups::Waiting(reports) => reports.into_iter().for_each(|report| self.waiting(report)),
@@ -342,6 +361,13 @@ impl PodGroups {
         self.count_all(due);
     }
 
+    /// A node was created or changed: pods that share its GPUs by memory are recounted if that is another one.
+    fn node(&mut self, node: &Node) {
+        self.see_node(node);
+        let due = self.by_memory.changed(node);
+        self.count_all(due);
+    }
+
     fn count_all(&mut self, mut due: Vec<Key>) {
         while let Some(key) = due.pop() {
             if let Some(pod) = self.stores.pods.get(&key.namespace, &key.name) {
@@ -354,12 +380,15 @@ impl PodGroups {
         if !pods::is_ours(pod, &self.context.settings) {
             return self.of_another_scheduler(pod);
         }
-        let node = pods::node(pod).and_then(|node| self.stores.nodes.get("", node));
+        let nodes = &self.stores.nodes;
+        let gpu_memory = self
+            .by_memory
+            .see(pod, |node| gpu_memory::of_one_gpu(nodes.get("", node)?.as_ref()));
         let mut claimed = Amounts::new();
         for claim in self.claimants.see(pod) {
             combine(&mut claimed, &self.claimed(&claim, due), Amount::saturating_add);
         }
-        let changed = self.ledger.put(pod, node.as_deref(), &claimed);
+        let changed = self.ledger.put(pod, gpu_memory, &claimed);
         self.sums_changed(changed);
         self.see_waiting(pod);
     }
@@ -399,7 +428,7 @@ impl PodGroups {
         self.cleared.remove(&key);
         self.known.set_aside.remove(&key);
         let texts = report.pod_texts(self.context.settings.messages);
-        let pods = self.waiting.replace(&key, notify::reason_of(&report), &texts);
+        let pods = self.waiting.replace(&key, status::reason_of(&report), &texts);
         let (of_group, of_pods) = if report.not_ready {
             (WAITING_AFTER, UNREPORTED_AFTER)
         } else {
@@ -424,14 +453,14 @@ impl PodGroups {
         let before = before.filter(|before| before.report.not_ready == report.not_ready);
         let reported = Reported {
             report,
-            first: before.as_ref().map_or(now, |before| before.first),
+            first: before.map_or(now, |before| before.first),
             latest: now,
             news: true,
-            history: before.map(|before| before.history).unwrap_or_default(),
         };
         self.reports.insert(key.clone(), reported);
-        pods.into_iter().for_each(|pod| self.plan(Target::Pod(pod), of_pods));
-        self.plan(Target::Group(key), of_group);
+        pods.into_iter()
+            .for_each(|pod| self.plan_reason(Target::Pod(pod), of_pods));
+        self.plan_reason(Target::Group(key), of_group);
     }
 
     /// The group is no longer reported; its pods that still wait are handled again.
@@ -440,6 +469,13 @@ impl PodGroups {
             self.usage.insert(key.clone());
         }
         self.repeats.end(&Target::Group(key.clone()));
+        let exists = self.unwritten.contains_key(key) || self.stores.pod_groups.contains(key.namespace(), key.name());
+        if !exists {
+            self.histories.remove(key);
+        } else if let Some(history) = self.histories.get_mut(key) {
+            // Its condition is removed, which is a write, too.
+            history.wrote("", Instant::now());
+        }
         let pods = self.waiting.replace(key, reason::UNSCHEDULABLE, &[]);
         pods.into_iter()
             .for_each(|pod| self.plan(Target::Pod(pod), UNREPORTED_AFTER));
@@ -448,14 +484,34 @@ impl PodGroups {
     fn cleared(&mut self, key: GroupKey) {
         // Pods that are bound now have their condition from the API server.
         self.no_report(&key);
-        self.cleared.insert(key.clone());
-        self.plan(Target::Group(key), SUMS_AFTER);
+        // The deletion of a pod group may have been told before.
+        if self.group(&key).is_some() {
+            self.cleared.insert(key.clone());
+            self.plan(Target::Group(key), SUMS_AFTER);
+        }
     }
 
     fn plan(&mut self, target: Target, after: Duration) {
         if self.context.leads_something() {
             self.agenda.plan(&target, Instant::now() + after);
         }
+    }
+
+    /// Plans the write of a reason, for the time from which it may be written at the earliest.
+    fn plan_reason(&mut self, target: Target, after: Duration) {
+        let (now, waiting) = (Instant::now(), self.reports.len());
+        let due = match &target {
+            Target::Group(key) => self.reports.get(key).and_then(|reported| {
+                let message = reported.report.text(self.context.settings.messages);
+                Some(self.histories.get(key)?.due(&message, now, waiting))
+            }),
+            Target::Pod(pod) => self.waiting.get(&pod.uid).and_then(|entry| {
+                let said = entry.said()?;
+                Some(entry.history.due(&said.message, now, waiting))
+            }),
+        };
+        let wait = due.map_or(Duration::ZERO, |due| due.duration_since(now));
+        self.plan(target, after.max(wait));
     }
 
     /// A new leader compares every status.
@@ -587,3 +643,7 @@ impl PodGroups {
         self.plan(target, wait);
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "devcluster")]
+mod tests;

@@ -396,7 +396,13 @@ fn faults(situation: &Situation, message: &str) -> Vec<String> {
 /// The sentence about the situation's pod, if it is as it should be.
 async fn verdict(cluster: &Cluster, situation: &Situation) -> Result<String, String> {
     let (slug, name) = (situation.slug(), situation.watched());
+    let pod: Pod = cluster.pods(&slug).get(name).await.map_err(|error| error.to_string())?;
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let condition = conditions.find(|condition| condition.type_ == "PodScheduled");
     if let Some(reason) = &situation.event {
+        if let Some(condition) = condition {
+            return Err(format!("there is a condition: {condition:?}"));
+        }
         let events: Api<Event> = Api::namespaced(cluster.admin.clone(), &slug);
         let all = events
             .list(&ListParams::default())
@@ -414,9 +420,7 @@ async fn verdict(cluster: &Cluster, situation: &Situation) -> Result<String, Str
             Err(format!("{faults:?}: {message}"))
         };
     }
-    let pod: Pod = cluster.pods(&slug).get(name).await.map_err(|error| error.to_string())?;
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let Some(condition) = conditions.clone().find(|condition| condition.type_ == "PodScheduled") else {
+    let Some(condition) = condition else {
         return Err("nothing is said".to_owned());
     };
     let message = condition.message.clone().unwrap_or_default();

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::gpu_request::{self, GpuShare, Part};
 use crate::api::limits;
-use crate::api::names::{annotation, condition as condition_names, node_label, received_resource_type, resource};
-use crate::api::quantity::{self, Amount};
+use crate::api::names::{annotation, condition as condition_names, received_resource_type, resource};
+use crate::api::quantity::Amount;
 use crate::components::bus::{Amounts, GroupKey};
 use crate::components::pods;
 use crate::components::quantities::combine;
@@ -60,13 +60,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Records a pod and the devices that it claims; returns the groups whose sums changed.
-    pub fn put(&mut self, pod: &Pod, node: Option<&Node>, claimed: &Amounts) -> Vec<GroupKey> {
+    /// Records a pod and the devices that it claims; returns the groups whose sums changed. `gpu_memory`: MiB of one GPU of its node, for a pod that
+    /// requests a part of a GPU by its memory.
+    pub fn put(&mut self, pod: &Pod, gpu_memory: Option<i64>, claimed: &Amounts) -> Vec<GroupKey> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let Some(group) = pods::annotated_group(pod) else {
             return self.remove(&uid);
         };
-        let mut part = part(pod, node, claimed);
+        let mut part = part(pod, gpu_memory, claimed);
         if part.requested == self.latest {
             part.requested = self.latest.clone();
         } else {
@@ -126,7 +127,7 @@ impl Ledger {
     }
 }
 
-fn part(pod: &Pod, node: Option<&Node>, claimed: &Amounts) -> Contribution {
+fn part(pod: &Pod, gpu_memory: Option<i64>, claimed: &Amounts) -> Contribution {
     let scheduled = pod
         .status
         .as_ref()
@@ -156,7 +157,7 @@ fn part(pod: &Pod, node: Option<&Node>, claimed: &Amounts) -> Contribution {
             Amounts::new()
         },
         allocated: if holds {
-            with(shared_gpu_held(pod, share, node))
+            with(shared_gpu_held(pod, share, gpu_memory))
         } else {
             Amounts::new()
         },
@@ -218,13 +219,13 @@ fn fraction(billionths: i64, devices: i64) -> Amounts {
     single(resource::NVIDIA_GPU, amount.saturating_mul(devices))
 }
 
-fn shared_gpu_held(pod: &Pod, share: Option<GpuShare>, node: Option<&Node>) -> Amounts {
+fn shared_gpu_held(pod: &Pod, share: Option<GpuShare>, gpu_memory: Option<i64>) -> Amounts {
     let annotations = pod.metadata.annotations.as_ref();
     let received = annotations.and_then(|annotations| annotations.get(annotation::RECEIVED_RESOURCE_TYPE));
     if received.is_none_or(|received| received != received_resource_type::FRACTION) {
         return Amounts::new();
     }
-    match (share, node.and_then(gpu_memory)) {
+    match (share, gpu_memory) {
         (
             Some(GpuShare {
                 part: Part::Fraction(billionths),
@@ -245,19 +246,6 @@ fn shared_gpu_held(pod: &Pod, share: Option<GpuShare>, node: Option<&Node>) -> A
         }
         _ => Amounts::new(),
     }
-}
-
-/// MiB of one GPU of the node.
-fn gpu_memory(node: &Node) -> Option<i64> {
-    let labels = node.metadata.labels.as_ref()?;
-    if let Some(memory) = labels.get(node_label::GPU_MEMORY) {
-        return memory.parse().ok().filter(|memory| *memory > 0);
-    }
-    let size = labels
-        .keys()
-        .find_map(|key| key.strip_prefix(node_label::AMD_VRAM_PREFIX))?;
-    let (bytes, _) = quantity::parse(size).ok()?;
-    Some(bytes.units() / 1_000_000).filter(|memory| *memory > 0)
 }
 
 #[cfg(test)]

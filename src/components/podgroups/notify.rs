@@ -16,10 +16,9 @@ use super::{
 use crate::api::PodGroup;
 use crate::api::names::reason;
 use crate::clock;
-use crate::components::bus::{GroupKey, GroupReport, Note, PodRef, Severity, Subject};
+use crate::components::bus::{GroupKey, Note, PodRef, Severity, Subject};
 use crate::components::retry::Backoff;
 use crate::components::{Context, pods};
-use crate::engine::decision::Cause;
 
 /// A gang is not reported to lack pods until this time after its last pod was created, if that is longer than [`WAITING_AFTER`].
 const GROWING_MAX: Duration = Duration::from_secs(10);
@@ -47,7 +46,7 @@ impl PodGroups {
             .get(&pod_ref.uid)
             .is_some_and(|waiting| waiting.said().is_some());
         if said {
-            self.plan(Target::Pod(pod_ref), REASONS_AFTER);
+            self.plan_reason(Target::Pod(pod_ref), REASONS_AFTER);
         } else if new {
             self.plan(Target::Pod(pod_ref), UNREPORTED_AFTER);
         }
@@ -68,17 +67,20 @@ impl PodGroups {
             reason,
             message,
         } = obstacle;
-        if message.is_some() && self.shown(&pod).is_none() {
+        let said = message.map(|message| Said { reason, message });
+        // A place is announced in each cycle. What is known is compared first, as a stored pod must be decompressed.
+        if let Some(said) = &said
+            && (self.waiting.is_known(&pod, kind, said) || self.shown(&pod).is_none())
+        {
             return;
         }
         // Evicted pods are usually gone soon.
-        let after = match (&message, kind) {
+        let after = match (&said, kind) {
             (Some(_), ObstacleKind::Place) | (None, _) => UNREPORTED_AFTER,
             (Some(_), ObstacleKind::SubGroup | ObstacleKind::Grouping | ObstacleKind::SetAside) => REASONS_AFTER,
         };
-        let said = message.map(|message| Said { reason, message });
         if self.waiting.say(&pod, kind, said) {
-            self.plan(Target::Pod(pod), after);
+            self.plan_reason(Target::Pod(pod), after);
         }
     }
 
@@ -156,13 +158,14 @@ impl PodGroups {
             return false;
         };
         let message = reported.report.text(self.context.settings.messages);
-        let due = reported.history.due(&message, now, waiting);
+        let history = self.histories.entry(key.clone()).or_default();
+        let due = history.due(&message, now, waiting);
         if due > now {
             self.agenda.plan(&Target::Group(key.clone()), due);
             return true;
         }
-        let new = reported.history.is_news(&message);
-        reported.history.wrote(&message, now);
+        let new = history.is_news(&message);
+        history.wrote(&message, now);
         if std::mem::take(&mut reported.news) {
             self.note_group(key);
             if new {
@@ -175,7 +178,7 @@ impl PodGroups {
     fn note_group(&self, key: &GroupKey) {
         let Some(reported) = self.reports.get(key) else { return };
         let said = Said {
-            reason: reason_of(&reported.report),
+            reason: status::reason_of(&reported.report),
             message: reported.report.text(self.context.settings.messages),
         };
         let subject = Subject::PodGroup(key.clone());
@@ -256,9 +259,15 @@ impl PodGroups {
         group.is_some_and(|group| self.group(group).is_none())
     }
 
-    /// Whether the PodGroup disables the condition on its pods.
-    fn is_unmarked(&self, pod: &Pod) -> bool {
-        let group = self.named_group(pod);
+    /// Whether the PodGroup of a pod disables the condition on its pods: the one that the pod names, else that of the report. The condition about a
+    /// sub-group that does not exist is written in any case, as by KAI.
+    fn is_unmarked(&self, pod: &PodRef, shown: &Pod) -> bool {
+        let waiting = self.waiting.get(&pod.uid);
+        if waiting.is_some_and(WaitingPod::lacks_sub_group) {
+            return false;
+        }
+        let reported = || self.group(waiting?.reported_in()?);
+        let group = self.named_group(shown).or_else(reported);
         group.is_some_and(|group| group.spec.mark_unschedulable == Some(false))
     }
 
@@ -308,23 +317,12 @@ impl PodGroups {
         if new {
             self.repeats.begin(&target, now);
         }
-        if self.is_unmarked(&shown) {
+        if self.is_unmarked(pod, &shown) {
             return None;
         }
         let patch = status::pod_patch(&shown, &said)?;
         let pod = pod.clone();
         Some(async move { status::write_pod(&context, &pod, patch).await }.boxed())
-    }
-}
-
-/// The reason for a report, in events and in the condition of pods.
-pub(super) fn reason_of(report: &GroupReport) -> &'static str {
-    if report.not_ready {
-        reason::NOT_READY
-    } else if report.verdict.cause == Cause::Held {
-        reason::HELD
-    } else {
-        reason::UNSCHEDULABLE
     }
 }
 

@@ -10,7 +10,7 @@ use super::conditions::{self, advance, node_pool};
 use super::ledger::Sums;
 use super::waiting::Said;
 use crate::api::PodGroup;
-use crate::api::names::{condition, preemptibility, priority_class};
+use crate::api::names::{condition, preemptibility, priority_class, reason};
 use crate::api::pod_group::{PodGroupStatus, ResourcesStatus};
 use crate::clock;
 use crate::components::bus::{Amounts, GroupKey, GroupReport, PodRef, Usage, Waits};
@@ -30,6 +30,17 @@ pub enum Finding<'a> {
     Cleared,
     /// No report yet.
     Unknown,
+}
+
+/// The reason for a report, in events and in the condition of pods. Only at `Unschedulable` autoscalers add nodes.
+#[must_use]
+pub fn reason_of(report: &GroupReport) -> &'static str {
+    match report.verdict.cause {
+        _ if report.not_ready => reason::NOT_READY,
+        Cause::Held => reason::HELD,
+        Cause::BindRetry => reason::BINDING_ERROR,
+        _ => reason::UNSCHEDULABLE,
+    }
 }
 
 /// The desired status of the group.
@@ -54,7 +65,8 @@ pub fn target(group: &PodGroup, sums: &Sums, finding: Finding, stores: &Stores, 
         status.resources_status = Some(resources);
     }
     match finding {
-        Finding::Waits(report) if !report.partly_runs && !report.not_ready => {
+        // With schedulingBackoff it is not tried again while it has the condition, so only a group that no node takes gets one.
+        Finding::Waits(report) if !report.partly_runs && reason_of(report) == reason::UNSCHEDULABLE => {
             let new = conditions::condition(report, node_pool(group, settings), settings.messages);
             if let Some(conditions) = advance(&status.scheduling_conditions, new, clock::now()) {
                 status.scheduling_conditions = conditions;
@@ -196,3 +208,6 @@ pub async fn write_pod(context: &Context, pod: &PodRef, patch: Value) -> Result<
         .await
         .map(|_| Stored::Whole)
 }
+
+#[cfg(test)]
+mod tests;

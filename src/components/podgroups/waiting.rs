@@ -43,6 +43,12 @@ impl WaitingPod {
     pub fn reported_in(&self) -> Option<&GroupKey> {
         self.report.as_ref().map(|(group, _)| group)
     }
+
+    /// Whether it waits because its pod group does not have its sub-group.
+    #[must_use]
+    pub fn lacks_sub_group(&self) -> bool {
+        self.report.is_none() && self.obstacles.contains_key(&ObstacleKind::SubGroup)
+    }
 }
 
 /// All of them, by UID.
@@ -99,6 +105,13 @@ impl WaitingPods {
             self.reported.insert(group.clone(), now);
         }
         news
+    }
+
+    /// Whether the obstacle is recorded with this reason and message.
+    #[must_use]
+    pub fn is_known(&self, pod: &PodRef, kind: ObstacleKind, said: &Said) -> bool {
+        let entry = self.pods.get(&pod.uid);
+        entry.is_some_and(|entry| entry.obstacles.get(&kind) == Some(said))
     }
 
     /// Another obstacle of a pod; `None`: it has ended. Returns whether that is new.
@@ -188,6 +201,18 @@ mod tests {
             None,
             "the report took back the place"
         );
+    }
+
+    #[test]
+    fn an_obstacle_is_known_until_it_has_another_message_or_a_report_takes_its_place() {
+        let (mut waiting, group, pod) = (WaitingPods::default(), GroupKey::new("ns", "train"), pod("a"));
+        let (here, there) = (said("waits for node n1").unwrap(), said("waits for node n2").unwrap());
+        let is_known = |waiting: &WaitingPods, said: &Said| waiting.is_known(&pod, ObstacleKind::Place, said);
+        assert!(!is_known(&waiting, &here));
+        waiting.say(&pod, ObstacleKind::Place, Some(here.clone()));
+        assert!(is_known(&waiting, &here) && !is_known(&waiting, &there));
+        let _ = waiting.replace(&group, "Word", &[(pod.clone(), "full".to_owned())]);
+        assert!(!is_known(&waiting, &here));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! When the message of an object may be written again: another cause at once, other figures of the same cause with growing delays. Pure.
+//! When the message of an object may be written again: another cause at once, other figures or other text in parentheses of the same cause with growing
+//! delays. Pure.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -93,12 +94,18 @@ impl WriteHistory {
     }
 }
 
-/// The first sentence without its figures.
+/// The first sentence without its figures, and without what is in parentheses: details such as the names of workloads, which change all the time.
 fn cause(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     let mut figure = false;
+    let mut parentheses = 0_usize;
     let mut letters = first_sentence(text).chars().peekable();
     while let Some(letter) = letters.next() {
+        parentheses += usize::from(letter == '(');
+        if parentheses > 0 {
+            parentheses -= usize::from(letter == ')');
+            continue;
+        }
         let goes_on = |next: Option<&char>| next.is_some_and(char::is_ascii_digit);
         let digit = letter.is_ascii_digit() || (figure && ".,:".contains(letter) && goes_on(letters.peek()));
         if !(digit && figure) {
@@ -151,6 +158,20 @@ mod tests {
         assert_eq!(history.due("Queue a holds 2", start, FEW + 1), after(10));
         history.wrote("Queue a holds 2", after(3));
         assert_eq!(history.due("Queue a holds 3", after(3), FEW), after(23));
+    }
+
+    #[test]
+    fn other_names_in_parentheses_are_written_as_other_figures() {
+        let (mut history, start) = (WriteHistory::default(), Instant::now());
+        let text =
+            |queue: &str, names: &str| format!("Queue {queue} holds 8 of 8 GPUs, within its quota ({names}). More.");
+        history.wrote(&text("b", "gang-7, gpu-4 and 2 more"), start);
+        let other = text("b", "train and serve (old)");
+        assert!(!history.is_news(&other) && history.is_other(&other));
+        assert_eq!(history.due(&other, start, FEW), start + FIGURES_OF_FEW);
+        let elsewhere = text("c", "gang-7, gpu-4 and 2 more");
+        assert!(history.is_news(&elsewhere));
+        assert_eq!(history.due(&elsewhere, start, FEW), start);
     }
 
     #[test]

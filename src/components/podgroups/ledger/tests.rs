@@ -2,6 +2,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::components::podgroups::gpu_memory::of_one_gpu;
 use crate::components::quantities::quantities;
 
 fn pod(uid: &str, phase: &str, node: Option<&str>, annotations: Value, gpus: u32) -> Pod {
@@ -75,7 +76,7 @@ fn shared_gpus_count_by_their_portion_on_each_device() {
         let node: Node = serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
         let part = part(
             &pod("a", "Running", Some("n"), annotations.clone(), 0),
-            Some(&node),
+            of_one_gpu(&node),
             &Amounts::new(),
         );
         let gpu = |amounts: &Amounts| {

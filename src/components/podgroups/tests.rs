@@ -1,0 +1,218 @@
+use serde_json::{Value, json};
+use tokio::time::{advance, sleep};
+
+use super::*;
+use crate::components::bus::{self, Inboxes, ToEvents};
+use crate::components::leadership::{Scope, Term};
+use crate::components::quantities::quantities;
+use crate::components::tests::idle_context;
+use crate::components::tests::lab::{Lab, read, seconds};
+use crate::components::{Parts, Settings};
+use crate::engine::decision::{Cause, Verdict};
+
+/// The component in a process that leads, after the first lists. Its API server refuses every request.
+fn component() -> (PodGroups, Inboxes) {
+    let idle = idle_context();
+    let mut terms = Terms::default();
+    let writes = idle.refused.clone();
+    terms.begin(&Scope::Cluster, Term { number: 1, writes });
+    let context = Context {
+        leading: watch::channel(terms).1,
+        ..idle
+    };
+    let (bus, inboxes) = bus::channels(1);
+    let mut podgroups = PodGroups::new(context, Arc::default(), bus);
+    podgroups.missing.clear();
+    (podgroups, inboxes)
+}
+
+/// A pod group in the store.
+fn stored_group(podgroups: &PodGroups, spec: Value) -> GroupKey {
+    let group = json!({"metadata": {"namespace": "ns", "name": "pg"}, "spec": spec});
+    podgroups.stores.pod_groups.insert(read(group));
+    GroupKey::new("ns", "pg")
+}
+
+/// A pod in the store that waits.
+fn stored_pod(podgroups: &PodGroups, name: &str, annotations: Value) -> PodRef {
+    let pod: Pod = read(json!({
+        "metadata": {
+            "namespace": "ns", "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1", "annotations": annotations,
+        },
+        "spec": {"schedulerName": "kai-scheduler", "containers": []},
+    }));
+    let pod_ref = pods::pod_ref(&pod);
+    podgroups.stores.pods.insert(pod);
+    pod_ref
+}
+
+/// A bound pod of the pod group.
+fn running_pod(annotations: Value) -> Pod {
+    let mut annotations = annotations;
+    annotations["pod-group-name"] = json!("pg");
+    read(json!({
+        "metadata": {"namespace": "ns", "name": "p", "uid": "uid-p", "annotations": annotations},
+        "spec": {
+            "schedulerName": "kai-scheduler", "nodeName": "n1",
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+        },
+        "status": {"phase": "Running"},
+    }))
+}
+
+fn report(message: &str, pods: &[&PodRef]) -> GroupReport {
+    GroupReport {
+        group: GroupKey::new("ns", "pg"),
+        not_ready: false,
+        partly_runs: false,
+        reasons: Vec::new(),
+        verdict: Verdict::new(Cause::QueueLimit, message),
+        message: message.to_owned(),
+        pods: pods.iter().map(|pod| ((*pod).clone(), message.to_owned())).collect(),
+    }
+}
+
+/// Handles all that is due. Returns how many statuses of pod groups would be written.
+fn handle_due(podgroups: &mut PodGroups) -> usize {
+    let mut writes = 0;
+    while let Some(target) = podgroups.agenda.start(Instant::now()) {
+        match &target {
+            Target::Group(key) => writes += usize::from(podgroups.write_group(key).is_some()),
+            Target::Pod(pod) => drop(podgroups.write_pod(pod)),
+        }
+        podgroups.agenda.finish(&target);
+    }
+    writes
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_counts_for_its_portion_of_a_gpu_though_its_node_is_listed_later() {
+    let (mut podgroups, _inboxes) = component();
+    let pod = running_pod(json!({"gpu-memory": "2000", "received-resource-type": "Fraction"}));
+    podgroups.stores.pods.insert(pod.clone());
+    podgroups.take(ToPodGroups::Change(Change::Applied(Object::Pod(Arc::new(pod)))));
+    let held = |podgroups: &PodGroups| {
+        let sums = podgroups.ledger.sums(&GroupKey::new("ns", "pg"));
+        let gpus = quantities(&sums.allocated).get("nvidia.com/gpu").cloned();
+        gpus.map(|gpus| gpus.0)
+    };
+    assert_eq!(held(&podgroups), None);
+    for (memory, expected) in [("4000", "500m"), ("8000", "250m")] {
+        let labels = json!({"nvidia.com/gpu.memory": memory});
+        let node: Node = read(json!({"metadata": {"name": "n1", "labels": labels}}));
+        podgroups.stores.nodes.insert(node.clone());
+        podgroups.take(ToPodGroups::Change(Change::Applied(Object::Node(Arc::new(node)))));
+        assert_eq!(held(&podgroups).as_deref(), Some(expected));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_group_that_waits_and_is_placed_in_turns_is_written_rarely() {
+    let (mut podgroups, _inboxes) = component();
+    let key = stored_group(&podgroups, json!({"minMember": 1}));
+    let mut writes = 0;
+    for _ in 0..300 {
+        podgroups.waiting(report("Waits for 1 GPU", &[]));
+        advance(seconds(1)).await;
+        writes += handle_due(&mut podgroups);
+        podgroups.cleared(key.clone());
+        advance(seconds(1)).await;
+        writes += handle_due(&mut podgroups);
+    }
+    assert!((3..20).contains(&writes), "{writes}");
+
+    let group = podgroups.stores.pod_groups.get("ns", "pg").expect("the pod group");
+    podgroups.stores.pod_groups.remove(&Key::of(&group.metadata));
+    podgroups.take(ToPodGroups::Change(Change::Deleted(Object::PodGroup(group))));
+    assert!(podgroups.histories.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reason_is_planned_for_the_time_from_which_it_may_be_written() {
+    let (mut podgroups, _inboxes) = component();
+    stored_group(&podgroups, json!({"minMember": 1}));
+    let pod = stored_pod(&podgroups, "a", json!({"pod-group-name": "pg"}));
+    podgroups.waiting(report("Queue team holds 1 of 2 GPUs", &[&pod]));
+    advance(seconds(1)).await;
+    assert_eq!(handle_due(&mut podgroups), 1);
+    podgroups.waiting(report("Queue team holds 2 of 2 GPUs", &[&pod]));
+    assert_eq!(podgroups.agenda.next(), Some(Instant::now() + seconds(3)));
+    podgroups.waiting(report("Queue team does not exist", &[&pod]));
+    assert_eq!(podgroups.agenda.next(), Some(Instant::now() + REASONS_AFTER));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_not_to_be_marked_gets_events_and_no_condition_except_about_its_sub_group() {
+    let (mut podgroups, mut inboxes) = component();
+    stored_group(&podgroups, json!({"minMember": 1, "markUnschedulable": false}));
+    // Its annotation is not written yet.
+    let new = stored_pod(&podgroups, "new", json!({}));
+    podgroups.waiting(report("Queue team is at its limit", &[&new]));
+    assert!(podgroups.write_pod(&new).is_none());
+    let lost = stored_pod(&podgroups, "lost", json!({"pod-group-name": "pg"}));
+    podgroups.obstacle(Obstacle {
+        pod: lost.clone(),
+        kind: ObstacleKind::SubGroup,
+        reason: reason::UNSCHEDULABLE,
+        message: Some("Pod references subgroup \"a\"".to_owned()),
+    });
+    assert!(podgroups.write_pod(&lost).is_some());
+    let told = std::iter::from_fn(|| inboxes.events.try_recv().ok());
+    let told: Vec<_> = told
+        .map(|told| match told {
+            ToEvents::Ours(note) | ToEvents::SeenByAll(note) => (note.subject.name().to_owned(), note.message),
+        })
+        .collect();
+    let expected = [
+        ("new", "Queue team is at its limit"),
+        ("lost", "Pod references subgroup \"a\""),
+    ];
+    let expected = expected.map(|(pod, message)| (pod.to_owned(), message.to_owned()));
+    assert_eq!(told, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn queues_get_what_pod_groups_hold_while_the_part_is_switched_off_and_nothing_is_written() {
+    let parts = Parts {
+        pod_groups: false,
+        ..Parts::default()
+    };
+    let settings = Settings {
+        parts,
+        ..Settings::default()
+    };
+    let lab = Lab::start(settings, &["ns"]).await;
+    lab.install_definitions().await;
+    let group = json!({
+        "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+        "metadata": {"namespace": "ns", "name": "pg"}, "spec": {"minMember": 1, "queue": "team"},
+    });
+    lab.stores.pod_groups.insert(read(lab.create(group).await));
+    let pod = running_pod(json!({}));
+    lab.stores.pods.insert(pod.clone());
+    let (bus, inboxes) = bus::channels(1);
+    let Inboxes {
+        podgroups, mut queues, ..
+    } = inboxes;
+    let runs = tokio::spawn(run(
+        lab.context.clone(),
+        podgroups,
+        Arc::clone(&lab.stores),
+        bus.clone(),
+    ));
+    let applied = Change::Applied(Object::Pod(Arc::new(pod)));
+    let synced = Kind::told_to(&[Listener::PodGroups]).into_iter().map(Change::Synced);
+    for change in std::iter::once(applied).chain(synced) {
+        bus.podgroups.send(ToPodGroups::Change(change)).await.expect("it runs");
+    }
+    sleep(seconds(10)).await;
+    let told: Vec<_> = std::iter::from_fn(|| queues.try_recv().ok()).collect();
+    let [ToQueues::Usage(usage), ToQueues::UsageComplete] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(usage[0].queue.as_deref(), Some("team"));
+    assert_eq!(quantities(&usage[0].allocated)["cpu"].0, "1");
+    assert!(lab.writes().is_empty(), "{:?}", lab.writes());
+    lab.context.shutdown.cancel();
+    runs.await.expect("no panic").expect("no failure");
+}
