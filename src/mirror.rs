@@ -660,9 +660,7 @@ impl Mirror {
 impl Entry for Node {
     type Packed = Self;
     fn trim(&mut self) {
-        if let Some(status) = &mut self.status {
-            status.images = None;
-        }
+        node::trim(self);
     }
     fn changed(node: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         if there {

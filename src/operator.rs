@@ -418,7 +418,7 @@ fn describe(
 /// How many nodes are in each node pool that no shard schedules.
 fn nodes_without_shard(stores: &Stores, pools: &Pools) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for node in stores.nodes.list() {
+    for node in stores.nodes.objects() {
         if let Some(pool) = pools.without_shard(node.metadata.labels.as_ref()) {
             *counts.entry(pool.to_owned()).or_default() += 1;
         }

@@ -10,8 +10,8 @@ use kube::ResourceExt;
 
 use super::{Problem, Settings, constraints, name, requests};
 use crate::api::QuantityMap;
-use crate::api::names::{node_label, resource};
-use crate::engine::input::{Amounts, GPU, NodeFault, NodeInput, Time};
+use crate::api::names::{annotation, node_label, resource};
+use crate::engine::input::{Amounts, GPU, Name, NodeFault, NodeInput, Time};
 
 /// Values of the GPU memory label from this number on are bytes, smaller ones MiB.
 const BYTES_FROM: i64 = 1 << 20;
@@ -21,14 +21,46 @@ const MEMORY_STEP: i64 = 100;
 /// Bytes of a condition's status that are kept.
 const STATUS_MAX: usize = 16;
 
-/// Cache of the last node's resources, for equal nodes that follow.
+/// Drops what is never read, and the time of heartbeats, so that a node on which nothing else changed is the same.
+pub fn trim(node: &mut Node) {
+    if let Some(annotations) = &mut node.metadata.annotations {
+        annotations.remove(annotation::KUBECTL_LAST_APPLIED);
+    }
+    let Some(status) = &mut node.status else { return };
+    (status.images, status.daemon_endpoints) = (None, None);
+    (status.volumes_attached, status.volumes_in_use) = (None, None);
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.last_heartbeat_time = None;
+    }
+}
+
+/// Caches of the last node's resources and labels. Most nodes that follow have the same resources and similar labels.
 #[derive(Debug, Default)]
-pub struct Last(RefCell<Option<(Arc<Node>, Amounts, i64)>>);
+pub struct Last {
+    allocatable: RefCell<Option<(Arc<Node>, Amounts, i64)>>,
+    labels: RefCell<Vec<(Name, Name)>>,
+}
 
 impl Last {
+    /// A node's labels, which share their texts with those of the last node.
+    fn labels(&self, node: &Node) -> Vec<(Name, Name)> {
+        let mut last = self.labels.borrow_mut();
+        let labels = node.labels().iter().map(|(key, value)| {
+            let known = last.binary_search_by(|(known, _)| (**known).cmp(key));
+            match known.ok().and_then(|at| last.get(at)) {
+                Some((key, known)) if **known == **value => (key.clone(), known.clone()),
+                Some((key, _)) => (key.clone(), name(value)),
+                None => (name(key), name(value)),
+            }
+        });
+        let labels: Vec<_> = labels.collect();
+        last.clone_from(&labels);
+        labels
+    }
+
     /// A node's amounts and pod slots.
     fn allocatable(&self, node: &Arc<Node>, settings: &Settings, problems: &mut Vec<Problem>) -> (Amounts, i64) {
-        let mut last = self.0.borrow_mut();
+        let mut last = self.allocatable.borrow_mut();
         if let Some((like, amounts, pods)) = &*last
             && allocatable(like) == allocatable(node)
         {
@@ -60,11 +92,7 @@ pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut V
         .any(|(name, amount)| name.starts_with(resource::NVIDIA_MIG_PREFIX) && *amount > 0);
     NodeInput {
         name: name(&node.name_any()),
-        labels: node
-            .labels()
-            .iter()
-            .map(|(key, value)| (name(key), name(value)))
-            .collect(),
+        labels: last.labels(node),
         taints: constraints::taints(node),
         unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
         fault: fault(node),

@@ -60,6 +60,9 @@ macro_rules! charged {
 }
 
 macro_rules! compact {
+    (Node) => {
+        true
+    };
     (Pod) => {
         true
     };

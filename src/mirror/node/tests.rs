@@ -149,3 +149,42 @@ fn a_node_with_different_fields_is_parsed_separately() {
     let bare: Arc<Node> = Arc::new(serde_yaml_ng::from_str("{metadata: {name: n}}").expect("a node"));
     assert_eq!(super::read(&bare, &Settings::default(), &last, &mut Vec::new()).pods, 0);
 }
+
+#[test]
+fn nodes_share_the_texts_of_their_labels() {
+    let last = Last::default();
+    let labels = |labels: &str| {
+        let yaml = format!("{{metadata: {{name: n, labels: {{{labels}}}}}}}");
+        let node = Arc::new(serde_yaml_ng::from_str(&yaml).expect("a node"));
+        read(&node, &Settings::default(), &last, &mut Vec::new()).labels
+    };
+    let first = labels("arch: amd64, hostname: n1, zone: a");
+    let second = labels("arch: amd64, hostname: n2, rack: r, zone: a");
+    let texts: Vec<_> = second.iter().map(|(key, value)| (&**key, &**value)).collect();
+    assert_eq!(
+        texts,
+        [("arch", "amd64"), ("hostname", "n2"), ("rack", "r"), ("zone", "a")]
+    );
+    let same = |a: &Name, b: &Name| std::ptr::eq(&raw const **a, &raw const **b);
+    assert!(same(&first[0].0, &second[0].0) && same(&first[0].1, &second[0].1));
+    assert!(same(&first[1].0, &second[1].0) && !same(&first[1].1, &second[1].1));
+}
+
+#[test]
+fn a_heartbeat_changes_nothing() {
+    let trimmed = |beat: &str| {
+        let mut node: Node = serde_yaml_ng::from_str(&format!(
+            "{{metadata: {{name: n}}, status: {{images: [{{names: [i]}}], volumesInUse: [v],
+                conditions: [{{type: Ready, status: 'True', lastHeartbeatTime: '{beat}', lastTransitionTime: '2026-01-01T00:00:00Z'}}]}}}}"
+        ))
+        .expect("a node");
+        trim(&mut node);
+        node
+    };
+    let node = trimmed("2026-01-01T00:00:10Z");
+    assert_eq!(node, trimmed("2026-01-01T00:05:10Z"));
+    let status = node.status.expect("a status");
+    assert_eq!((status.images, status.volumes_in_use), (None, None));
+    let since = &status.conditions.expect("conditions")[0].last_transition_time;
+    assert!(since.is_some());
+}
