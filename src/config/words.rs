@@ -1,11 +1,12 @@
 //! The syntax of names, labels and names of metrics.
 
-/// Whether it is a valid name of a Kubernetes object: lower-case letters, digits, '-' and '.', at most 253 characters.
+/// Whether it is a valid name of a Kubernetes object: parts of lower-case letters, digits and '-', separated by '.', at most 253 characters.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
-    let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    !text.is_empty() && text.len() <= 253 && text.chars().all(inside) && text.starts_with(ends) && text.ends_with(ends)
+    let inside = |c: char| ends(c) || c == '-';
+    let is_part = |part: &str| part.starts_with(ends) && part.ends_with(ends) && part.chars().all(inside);
+    text.len() <= 253 && text.split('.').all(is_part)
 }
 
 /// Whether it is a valid label key, such as `example.com/queue`.

@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::client::Clients;
-use super::lease::{Claim, Elector, Leads, Params, Status};
+use super::lease::{Claim, Elector, Leads, Params, Status, name_for_pool};
 use crate::components::heartbeat::Heartbeat;
 use crate::components::leadership::{Leading, Scope};
 use balance::assign;
 use replicas::Replicas;
 
-/// A shard with a Lease of its own, by the value of its node pool's label.
+/// The shards with a Lease of their own, by the label values of their node pools.
 pub type Shards = BTreeMap<Arc<str>, String>;
 
 /// See the module.
@@ -120,7 +120,7 @@ impl Elections {
                     let (claim, claimed) = watch::channel(Claim::Reserve);
                     let release = released.child_token();
                     let params = Params {
-                        name: format!("{}-{shard}", self.params.name),
+                        name: name_for_pool(&self.params.name, pool, shard),
                         ..self.params.clone()
                     };
                     let elector = Elector::new(

@@ -34,6 +34,7 @@ use super::fence::Fence;
 use crate::clock;
 use crate::components::heartbeat::Heartbeat;
 use crate::components::leadership::Scope;
+use crate::config::words::is_name;
 pub use leads::{Claim, Leads};
 use record::{Free, Observed, Tenure};
 
@@ -46,7 +47,7 @@ pub struct Args {
     #[arg(long, env = "UNIKAI_NAMESPACE", value_name = "NAMESPACE", default_value = crate::api::names::object::NAMESPACE)]
     pub namespace: String,
 
-    /// Name of the Lease; replicas of one operator use the same Lease
+    /// Name of the Lease, with which the names of those of node pools begin; replicas of one operator use the same Lease
     #[arg(long, env = "UNIKAI_LEASE_NAME", value_name = "NAME", default_value = crate::api::names::object::LEASE)]
     pub lease_name: String,
 
@@ -622,6 +623,18 @@ fn identity_on(host: &str) -> String {
     let host = host.trim();
     let host = if host.is_empty() { "unikai" } else { host };
     format!("{host}_{}", crate::random::uuid())
+}
+
+/// The name of a node pool's Lease: as in KAI, that of the cluster's Lease and the label value of the pool. If no object can have the value in its name, the
+/// name of the pool's shard follows, after a dot, so that no two pools share a Lease.
+#[must_use]
+pub fn name_for_pool(cluster: &str, pool: &str, shard: &str) -> String {
+    let name = format!("{cluster}-{pool}");
+    if is_name(&name) {
+        name
+    } else {
+        format!("{cluster}.{shard}")
+    }
 }
 
 /// Whether a Lease in the API server has a holder; for tools and tests.

@@ -1,5 +1,7 @@
 //! The objects of KAI and unikai in the cluster.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
@@ -157,30 +159,37 @@ impl Found {
             .unwrap_or_else(|| object::RESERVATION_NAMESPACE.to_owned())
     }
 
-    /// The Leases of the schedulers; both use the same names.
-    pub fn lease_names(&self) -> Vec<String> {
-        let scheduler = scheduler_name(self.config.as_ref());
-        let values = self
-            .shards
-            .iter()
-            .filter_map(|shard| shard.spec.partition_label_value.clone());
-        let mut names: Vec<_> = values
-            .filter(|value| !value.is_empty())
-            .map(|value| format!("{scheduler}-{value}"))
-            .collect();
-        names.push(scheduler);
-        names.sort();
+    /// The names of unikai's Leases.
+    pub fn lease_names(&self) -> BTreeSet<String> {
+        let named = self.own.as_ref().and_then(|own| own.flag("lease-name"));
+        self.names_from(named.unwrap_or_else(|| object::LEASE.to_owned()))
+    }
+
+    /// The names of the Leases of KAI's schedulers: those of unikai, unless either is configured to use other names.
+    fn kais_lease_names(&self) -> BTreeSet<String> {
+        self.names_from(scheduler_name(self.config.as_ref()))
+    }
+
+    /// The name of the first Lease, and those of the node pools.
+    fn names_from(&self, first: String) -> BTreeSet<String> {
+        let of_pool = |shard: &SchedulingShard| {
+            let pool = shard.spec.partition_label_value.as_deref();
+            let pool = pool.filter(|pool| !pool.is_empty())?;
+            Some(lease::name_for_pool(&first, pool, &shard.name_any()))
+        };
+        let mut names: BTreeSet<String> = self.shards.iter().filter_map(of_pool).collect();
+        names.insert(first);
         names
     }
 
-    /// The existing Leases with their holders.
+    /// The existing Leases of unikai and of KAI's schedulers that have a holder.
     ///
     /// # Errors
     /// When a request fails.
     pub async fn leases(&self, client: &Client) -> anyhow::Result<Vec<Lease>> {
         let api = Api::<Lease>::namespaced(client.clone(), &self.namespace);
         let mut leases = Vec::new();
-        for name in self.lease_names() {
+        for name in &self.lease_names() | &self.kais_lease_names() {
             leases.extend(if_there("reading a Lease", api.get(&name)).await?);
         }
         leases.retain(|found| lease::holder(found).is_some());
@@ -194,4 +203,45 @@ fn scheduler_name(config: Option<&Config>) -> String {
         .and_then(|global| global.scheduler_name.clone())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| object::SCHEDULER_NAME.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read<T: serde::de::DeserializeOwned>(object: Value) -> T {
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn the_leases_of_kai_are_named_like_its_scheduler_and_those_of_unikai_by_its_flag() {
+        let shard =
+            |name: &str, pool: &str| read(json!({"metadata": {"name": name}, "spec": {"partitionLabelValue": pool}}));
+        let mut found = Found {
+            namespace: "kai-scheduler".to_owned(),
+            kai: Vec::new(),
+            own: None,
+            config: None,
+            // No object can have `C_d` in its name.
+            shards: vec![shard("default", ""), shard("one", "blue"), shard("two", "C_d")],
+        };
+        let both = ["kai-scheduler", "kai-scheduler-blue", "kai-scheduler.two"].map(str::to_owned);
+        assert_eq!(found.lease_names(), both.clone().into());
+        assert_eq!(found.kais_lease_names(), both.clone().into());
+
+        found.config = Some(read(
+            json!({"metadata": {}, "spec": {"global": {"schedulerName": "other"}}}),
+        ));
+        let kais = ["other", "other-blue", "other.two"].map(str::to_owned);
+        assert_eq!(found.lease_names(), both.into());
+        assert_eq!(found.kais_lease_names(), kais.clone().into());
+
+        let args = ["run", "--lease-name=other"];
+        let container = json!({"name": "unikai", "args": args});
+        let template = json!({"spec": {"containers": [container]}});
+        let spec = json!({"selector": {}, "template": template});
+        found.own = Some(FoundDeployment::of(read(json!({"metadata": {}, "spec": spec}))));
+        assert_eq!(found.lease_names(), kais.into());
+    }
 }

@@ -63,10 +63,11 @@ impl Observed {
         Tenure::of(&self.lease)
     }
 
-    /// Whether the other is a renewal of the same tenure.
+    /// Whether the other is a renewal of the same tenure. A release is none.
     pub fn is_renewed_by(&self, later: &Lease) -> bool {
         let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
-        !older(later, &self.lease) && self.tenure() == Tenure::of(later) && renewed(&self.lease) != renewed(later)
+        let same = self.tenure() == Tenure::of(later) && self.holder() == holder(later);
+        same && !older(later, &self.lease) && renewed(&self.lease) != renewed(later)
     }
 
     fn duration(&self) -> Duration {

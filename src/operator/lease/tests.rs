@@ -83,6 +83,22 @@ fn a_released_lease_is_free_at_once_and_counts_the_transition() {
 }
 
 #[test]
+fn a_release_is_no_renewal() {
+    let first = version(created(&params("a"), at(0)), 1);
+    let seen = Observed::new(first.clone(), Instant::now());
+    assert!(seen.is_renewed_by(&version(renewed(&first, at(1)), 2)));
+    assert!(!seen.is_renewed_by(&version(released(&first, at(1)), 2)));
+}
+
+#[test]
+fn the_lease_of_a_node_pool_has_the_name_of_kais_and_no_two_pools_have_the_same() {
+    assert_eq!(name_for_pool("kai-scheduler", "blue", "one"), "kai-scheduler-blue");
+    for no_name in ["Blue", "blue_1", "a..b", "a.-b"] {
+        assert_eq!(name_for_pool("kai-scheduler", no_name, "blue"), "kai-scheduler.blue");
+    }
+}
+
+#[test]
 fn fractions_of_seconds_round_up_in_the_lease() {
     let params = Params {
         duration: Duration::from_millis(1500),

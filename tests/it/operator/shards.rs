@@ -32,7 +32,8 @@ async fn lab() -> Lab {
                 "spec": {"parentQueue": parent, "resources": {"cpu": open, "gpu": open, "memory": open}}});
             lab.create(queue).await.unwrap();
         }
-        lab.create(shard(pool, pool)).await.unwrap();
+        // The Lease has the name of the pool.
+        lab.create(shard(&format!("shard-of-{pool}"), pool)).await.unwrap();
     }
     lab
 }
