@@ -29,7 +29,7 @@ use super::{Opaque, QuantityMap, schema};
 )]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct ConfigSpec {
-    /// The product's own namespace; kai-scheduler if absent.
+    /// The namespace of KAI's components. Accepted and not used: unikai runs in that of the flag --namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Settings that all components share.
@@ -96,10 +96,11 @@ pub struct Global {
     /// How many replicas each deployment has. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_count: Option<i32>,
-    /// Whether the platform is OpenShift. Accepted and not used.
+    /// Whether the platform is OpenShift, which sets security contexts: containers of reservation pods and of the NUMA exporter get none, and those of
+    /// scaling pods no fixed user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub openshift: Option<bool>,
-    /// The security context of containers; reservation pods inherit it.
+    /// The security context of the container of reservation pods; absent fields keep their defaults: user 10000, no privileges, read-only root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::opaque")]
     pub security_context: Option<SecurityContext>,
@@ -111,7 +112,7 @@ pub struct Global {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::opaque")]
     pub vpa: Option<Opaque>,
-    /// PriorityClass of deployments. Accepted and not used.
+    /// The PriorityClass of the NUMA exporter's pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
     /// Whether log lines are JSON.
@@ -135,7 +136,7 @@ pub struct Global {
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::opaque_list")]
     pub daemonsets_tolerations: Vec<Toleration>,
-    /// Pull secrets of the pods that the product creates.
+    /// Pull secrets of reservation pods, scaling pods and the NUMA exporter's pods, beside those of the flag.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub additional_image_pull_secrets: Vec<String>,
     /// Deprecated: one more pull secret.
@@ -147,19 +148,19 @@ pub struct Global {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Service {
-    /// Whether the component runs; true if absent.
+    /// Whether the component runs; true if absent, except for nodeScaleAdjuster and numaPlacementExporter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// The image. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
-    /// Requests and limits. Accepted and not used.
+    /// Requests and limits. Accepted and not used, except those of the NUMA exporter's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// Rate limit of API requests; the largest limit of all components is used.
+    /// Client-side rate limit of API requests. Accepted and not used: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k8s_client_config: Option<ClientConfig>,
-    /// Affinity of the deployment. Accepted and not used.
+    /// Affinity. Accepted and not used, except that of the NUMA exporter's pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::opaque")]
     pub affinity: Option<Opaque>,
@@ -206,7 +207,7 @@ pub struct ResourceRequirements {
     )]
     #[schemars(schema_with = "schema::quantity_map")]
     pub limits: QuantityMap,
-    /// Resource claims of the pod that the container uses.
+    /// Resource claims of the pod that the container uses. Accepted and not used.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub claims: Vec<ContainerClaim>,
@@ -250,10 +251,10 @@ pub struct PodGrouperConfig {
     /// How pods are grouped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<PodGrouperArgs>,
-    /// Rate limit of API requests; the largest limit of all components is used.
+    /// Client-side rate limit of API requests. Accepted and not used: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k8s_client_config: Option<ClientConfig>,
-    /// How many pods are grouped concurrently.
+    /// How many pods are grouped concurrently. Accepted and not used: it follows from the latency of the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent_reconciles: Option<i64>,
     /// Replicas of the deployment. Accepted and not used.
@@ -303,16 +304,16 @@ pub struct BinderConfig {
     /// Replicas of the deployment. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// How many pods are bound concurrently.
+    /// How many pods are bound concurrently. Accepted and not used: it follows from the latency of the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent_reconciles: Option<i64>,
     /// How long a bind waits for volumes and devices, in seconds; 120 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_binding_timeout_seconds: Option<i64>,
-    /// Port of the health probes.
+    /// Port of the health probes. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe_port: Option<i64>,
-    /// Port of the metrics.
+    /// Port of the metrics. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<i64>,
     /// Whether containers get GPUs by names of the Container Device Interface (CDI); detected if absent.
@@ -324,13 +325,13 @@ pub struct BinderConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BinderPlugin {
-    /// Whether the step runs.
+    /// Whether the step runs. It counts for hamicore alone, which is off if absent; the other steps run where a pod needs them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Steps of higher priority run first.
+    /// Steps of higher priority run first. Accepted and not used: the order of the steps is fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// Arguments of the step; replace its defaults.
+    /// Arguments of the step; those that are absent keep their defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<BTreeMap<String, String>>,
 }
@@ -339,7 +340,7 @@ pub struct BinderPlugin {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceReservation {
-    /// The image of these pods.
+    /// The image of these pods. Accepted and not used: they run unikai's own, see the flag --reservation-image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// How long a bind waits until the reservation pod reports its GPU, in seconds; 40 if absent.
@@ -384,7 +385,7 @@ pub struct AdmissionConfig {
     /// Whether containers without a GPU get an environment in which no GPU is visible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_nvidia_visible_devices: Option<bool>,
-    /// Ports of the webhooks' Service.
+    /// Ports of the webhooks' Service. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<AdmissionWebhookConfig>,
     /// Replicas of the deployment. Accepted and not used.
@@ -393,13 +394,13 @@ pub struct AdmissionConfig {
     /// Whether pods may share GPUs; false if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_sharing: Option<bool>,
-    /// Whether only namespaces with the queue label are handled.
+    /// Whether the webhooks review only pods of namespaces that have the queue label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_label_selector: Option<bool>,
-    /// The name of the validating webhook configuration; validating-kai-admission if absent.
+    /// The name of the validating webhook configuration. Accepted and not used: it is validating-kai-admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validating_webhook_configuration_name: Option<String>,
-    /// The name of the mutating webhook configuration; mutating-kai-admission if absent.
+    /// The name of the mutating webhook configuration. Accepted and not used: it is mutating-kai-admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutating_webhook_configuration_name: Option<String>,
     /// The runtime class given to pods that share a GPU; nvidia if absent, empty = none.
@@ -442,7 +443,7 @@ pub struct SchedulerConfig {
     /// Memory setting of the Go runtime. Accepted and not used.
     #[serde(default, rename = "GOGC", skip_serializing_if = "Option::is_none")]
     pub gogc: Option<i64>,
-    /// The Service for metrics.
+    /// The Service for metrics. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_service: Option<SchedulerServiceConfig>,
     /// Replicas of the deployment. Accepted and not used.
@@ -476,7 +477,7 @@ pub struct QueueControllerConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::opaque")]
     pub vpa: Option<Opaque>,
-    /// The Service.
+    /// The Service. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_service: Option<QueueControllerServiceConfig>,
     /// Validation of Queues.
@@ -530,7 +531,7 @@ pub struct WebhooksConfig {
     /// Whether objects are validated; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_validation: Option<bool>,
-    /// The prefix of the webhook configuration's name; the API version follows.
+    /// The prefix of the webhook configuration's name. Accepted and not used: the name is KAI's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_configuration_name_prefix: Option<String>,
 }
@@ -546,10 +547,10 @@ pub struct PodGroupControllerConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::opaque")]
     pub vpa: Option<Opaque>,
-    /// The Service.
+    /// The Service. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_service: Option<PodGroupControllerServiceConfig>,
-    /// How many PodGroups are handled concurrently.
+    /// How many PodGroups are handled concurrently. Accepted and not used: it follows from the latency of the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent_reconciles: Option<i64>,
     /// Validation of PodGroups.
@@ -573,7 +574,7 @@ pub struct PodGroupControllerServiceConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeScaleAdjusterConfig {
-    /// Settings that every component has.
+    /// Settings that every component has; if enabled is absent, the flag --cluster-autoscaling counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
     /// Vertical autoscaling. Accepted and not used.
@@ -589,7 +590,7 @@ pub struct NodeScaleAdjusterConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeScaleAdjusterArgs {
-    /// The image of these pods.
+    /// The image of these pods. Accepted and not used: they run unikai's own, see the flag --reservation-image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling_pod_image: Option<Image>,
     /// The namespace of scaling pods; kai-scale-adjust if absent.
@@ -638,40 +639,40 @@ pub struct NumaPlacementExporterConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PrometheusConfig {
-    /// Whether a Prometheus object is created.
+    /// If externalPrometheusUrl is absent: whether the server is KAI's, usage-prometheus in the operator's namespace. No Prometheus is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// The name of the Prometheus object; prometheus if absent.
+    /// The name of the Prometheus object. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_name: Option<String>,
-    /// How long Prometheus keeps data; 2w if absent.
+    /// How long Prometheus keeps data. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_period: Option<String>,
     /// The sample interval. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_interval: Option<String>,
-    /// Whether Prometheus has a persistent volume; true if absent.
+    /// Whether Prometheus has a persistent volume. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_persistent_storage: Option<bool>,
-    /// The size of the persistent volume; 50Gi if absent.
+    /// The size of the persistent volume. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_size: Option<String>,
-    /// The storage class of the persistent volume; standard if absent.
+    /// The storage class of the persistent volume. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
-    /// The ServiceMonitors that Prometheus scrapes.
+    /// The ServiceMonitors that Prometheus scrapes. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_monitor: Option<ServiceMonitorConfig>,
-    /// The URL of an existing Prometheus server to use instead.
+    /// The URL of the Prometheus server for shards that use Prometheus and name no server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_prometheus_url: Option<String>,
     /// The health check of that server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_prometheus_health_probe: Option<PrometheusHealthProbe>,
-    /// The label that selects ServiceMonitors; kai.scheduler/accounting if absent.
+    /// The label that selects ServiceMonitors. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounting_label_key: Option<String>,
-    /// The value of that label; true if absent.
+    /// The value of that label. Accepted and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounting_label_value: Option<String>,
 }
@@ -704,7 +705,7 @@ pub struct PrometheusHealthProbe {
     /// Seconds that a check may take; 10 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
-    /// Attempts per check; 5 if absent.
+    /// How often a failed check is repeated; 5 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<i64>,
 }

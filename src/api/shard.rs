@@ -205,7 +205,7 @@ pub struct PluginConfig {
     /// Whether the plugin is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Plugins of higher priority come first.
+    /// Plugins of higher priority come first; has an effect on `sg-nodelocalgreedy` and `sg-multinodegang` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
     /// The arguments of the plugin; replace its default arguments.

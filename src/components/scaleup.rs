@@ -47,6 +47,8 @@ pub struct Settings {
     pub image: String,
     /// Image pull secrets.
     pub pull_secrets: Vec<String>,
+    /// Whether the platform is OpenShift, which chooses the user of their container and refuses a fixed one.
+    pub openshift: bool,
     /// Hundredths of a GPU for a pod that requests GPU memory.
     pub memory_hundredths: i64,
 }
@@ -57,6 +59,7 @@ impl Default for Settings {
             on: false,
             image: super::fractions::IMAGE.to_owned(),
             pull_secrets: Vec::new(),
+            openshift: false,
             memory_hundredths: 10,
         }
     }

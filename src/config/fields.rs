@@ -119,13 +119,13 @@ const CONFIG: &[Field] = &[
         "spec.global.openshift",
         "",
         "false",
-        "The container of reservation pods is created without a security context, since OpenShift sets one",
+        "Containers of reservation pods and of the NUMA exporter get no security context, and those of scaling pods no fixed user, since OpenShift sets these",
     ),
     components(
         "spec.global.securityContext",
         "",
-        "no privileges, not root",
-        "The security context of the container of reservation pods",
+        "user 10000, no privileges, read-only root",
+        "The security context of the container of reservation pods. Absent fields keep their defaults",
     ),
     nothing("spec.global.affinity", DEPLOYMENT),
     nothing("spec.global.vpa", DEPLOYMENT),
@@ -152,9 +152,9 @@ const CONFIG: &[Field] = &[
     ),
     components(
         "spec.global.additionalImagePullSecrets",
-        "",
+        "--image-pull-secret",
         "none",
-        "Pull secrets of reservation and scaling pods",
+        "Pull secrets of reservation pods, scaling pods and the NUMA exporter's pods, beside those of the flag. They must exist in the namespaces of these pods",
     ),
     components(
         "spec.global.imagesPullSecret",
@@ -174,7 +174,9 @@ const CONFIG: &[Field] = &[
         "spec.podGrouper.service.enabled",
         "",
         "true",
-        "Whether pods are grouped. Otherwise, pods without a pod group stay pending",
+        "Whether pods are grouped. Otherwise, pods without a pod group stay pending, and pod groups do not get the times of their start, of their last eviction, \
+         and since when they are below their minimum: after a restart or a change of leader, minimum runtimes do not protect workloads that run, and the \
+         staleness grace period begins anew",
     ),
     components(
         "spec.podGrouper.args.gangScheduleKnative",
@@ -192,13 +194,13 @@ const CONFIG: &[Field] = &[
         "spec.podGrouper.args.defaultPrioritiesConfigMapName",
         "--default-priorities-configmap",
         "none",
-        "The ConfigMap with default priority classes by kind of workload",
+        "The ConfigMap with default priority classes and preemptibility by kind of workload",
     ),
     components(
         "spec.podGrouper.args.defaultPrioritiesConfigMapNamespace",
         "--default-priorities-configmap",
         "none",
-        "The namespace of that ConfigMap",
+        "The namespace of that ConfigMap. In another one than the operator's, the right to read it must be granted, see above",
     ),
     nothing("spec.podGrouper.k8sClientConfig", ONE_CLIENT),
     nothing("spec.podGrouper.maxConcurrentReconciles", NO_CONCURRENCY),
@@ -648,7 +650,7 @@ const SHARD: &[Field] = &[
         "spec.plugins",
         "--numa, --numa-ignore",
         "see below",
-        "Plugins that are switched on or off, their order and their arguments",
+        "Plugins that are switched on or off, their arguments, and the order of `sg-nodelocalgreedy` and `sg-multinodegang`",
     ),
     scheduler(
         "spec.actions",

@@ -12,7 +12,7 @@ use crate::api::config::{
     BinderConfig, ConfigSpec, Global, PrometheusConfig, QueueControllerConfig, ResourceReservation, Service,
 };
 use crate::components::gpu_operator::Cdi;
-use crate::components::pods::Account;
+use crate::components::pods::{Account, without_privileges};
 use crate::components::queues::shown::MetricLabel;
 use crate::mirror::policy::Finding;
 
@@ -202,19 +202,40 @@ fn global(given: &Global, reading: &mut Reading) {
         .namespace_labels
         .clone_from(&components.namespace_labels);
     admission.scope.pod_labels.clone_from(&components.pod_labels);
-    if given.openshift == Some(true) {
+    components.scaling.openshift = given.openshift == Some(true);
+    if components.scaling.openshift {
         components.sharing.container_security = Some(SecurityContext::default());
-    } else if given.security_context.is_some() {
-        components
-            .sharing
-            .container_security
-            .clone_from(&given.security_context);
+    } else if let Some(context) = &given.security_context {
+        components.sharing.container_security = Some(with_defaults(context));
     }
-    let mut secrets = given.additional_image_pull_secrets.clone();
-    let one_more = given.images_pull_secret.clone().filter(|name| !name.is_empty());
-    secrets.extend(one_more.filter(|name| !secrets.contains(name)));
-    components.scaling.pull_secrets.clone_from(&secrets);
-    components.sharing.pull_secrets = secrets;
+    let one_more = given.images_pull_secret.iter().filter(|name| !name.is_empty());
+    let secrets = &mut components.sharing.pull_secrets;
+    for name in given.additional_image_pull_secrets.iter().chain(one_more) {
+        if !secrets.contains(name) {
+            secrets.push(name.clone());
+        }
+    }
+    components
+        .scaling
+        .pull_secrets
+        .clone_from(&components.sharing.pull_secrets);
+}
+
+/// The security context with the default of each absent field, so that one which sets only the user does not give the container more rights.
+fn with_defaults(given: &SecurityContext) -> SecurityContext {
+    let default = without_privileges();
+    let mut capabilities = given.capabilities.clone().unwrap_or_default();
+    if capabilities.drop.as_ref().is_none_or(Vec::is_empty) {
+        capabilities.drop = default.capabilities.and_then(|default| default.drop);
+    }
+    SecurityContext {
+        allow_privilege_escalation: given.allow_privilege_escalation.or(default.allow_privilege_escalation),
+        run_as_non_root: given.run_as_non_root.or(default.run_as_non_root),
+        run_as_user: given.run_as_user.or(default.run_as_user),
+        read_only_root_filesystem: given.read_only_root_filesystem.or(default.read_only_root_filesystem),
+        capabilities: Some(capabilities),
+        ..given.clone()
+    }
 }
 
 fn pod_grouper(spec: &ConfigSpec, reading: &mut Reading) {
@@ -256,7 +277,7 @@ fn binder(given: &BinderConfig, reading: &mut Reading) {
             continue;
         }
         match (name.as_str(), plugin.enabled) {
-            ("hamicore", enabled) => hami_core = enabled.unwrap_or(true),
+            ("hamicore", enabled) => hami_core = enabled.unwrap_or(hami_core),
             (_, Some(false)) if known => {
                 reading.ignored(
                     format!("{path}.enabled"),

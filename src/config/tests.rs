@@ -1,5 +1,6 @@
 //! Tables: what a Config and shards amount to; and that no field of either CRD is left out of the table of fields.
 
+mod descriptions;
 mod fuzz;
 mod samples;
 
@@ -323,6 +324,78 @@ fn a_typical_config_is_resolved() {
 }
 
 #[test]
+fn absent_fields_of_the_global_security_context_have_their_defaults() {
+    let of = |context: Value| {
+        let (resolved, _) = resolved(json!({"global": {"securityContext": context}}), json!({}));
+        json!(resolved.common.components.sharing.container_security)
+    };
+    let all_by_default = json!({
+        "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 10000, "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+    });
+    assert_eq!(of(json!({})), all_by_default);
+    let mut some_set = all_by_default.clone();
+    some_set["runAsUser"] = json!(5);
+    some_set["capabilities"] = json!({"add": ["NET_RAW"], "drop": ["ALL"]});
+    let given = json!({"runAsUser": 5, "capabilities": {"add": ["NET_RAW"], "drop": []}});
+    assert_eq!(of(given), some_set);
+    let all_set = json!({
+        "allowPrivilegeEscalation": true, "runAsNonRoot": false, "runAsUser": 0, "readOnlyRootFilesystem": false,
+        "capabilities": {"drop": ["NET_RAW"]}, "privileged": true,
+    });
+    assert_eq!(of(all_set.clone()), all_set);
+
+    // That of the reservation pods alone is used as it is.
+    let own = json!({"runAsUser": 5});
+    let config = json!({"binder": {"resourceReservation": {"reservationContainerSecurityContext": own}}});
+    let (resolved, _) = resolved(config, json!({}));
+    assert_eq!(json!(resolved.common.components.sharing.container_security), own);
+}
+
+#[test]
+fn pull_secrets_of_config_are_added_to_those_of_the_flag() {
+    let mut with_flag = flags();
+    with_flag.components.sharing.pull_secrets = vec!["by-flag".to_owned()];
+    let mut resolver = Resolver::new(with_flag);
+    let global = json!({"imagesPullSecret": "one", "additionalImagePullSecrets": ["two", "by-flag"]});
+    resolver.config(Some(seen(1, json!({"global": global}))));
+    let components = resolver.resolve().0.common.components;
+    assert_eq!(components.sharing.pull_secrets, ["by-flag", "two", "one"]);
+    assert_eq!(components.scaling.pull_secrets, components.sharing.pull_secrets);
+}
+
+#[test]
+fn on_openshift_no_pod_has_a_fixed_user() {
+    let (resolved, _) = resolved(json!({"global": {"openshift": true}}), json!({}));
+    let components = resolved.common.components;
+    assert_eq!(json!(components.sharing.container_security), json!({}));
+    assert!(components.scaling.openshift && !components.numa_exporter.restricted);
+}
+
+#[test]
+fn hamicore_is_on_only_if_it_is_enabled() {
+    let mut on_by_flag = flags();
+    on_by_flag.components.sharing.hami_core = true;
+    // In binder and admission.
+    let is_on = |flags: Common, plugin: Value| {
+        let mut resolver = Resolver::new(flags);
+        resolver.config(Some(seen(1, json!({"binder": {"plugins": {"hamicore": plugin}}}))));
+        let common = resolver.resolve().0.common;
+        (common.components.sharing.hami_core, common.admission.hami_core)
+    };
+    for (plugin, without_flag, with_flag) in [
+        (json!({}), false, true),
+        (json!({"priority": 60}), false, true),
+        (json!({"enabled": true}), true, true),
+        (json!({"enabled": false}), false, false),
+    ] {
+        let found = [flags(), on_by_flag.clone()].map(|flags| is_on(flags, plugin.clone()));
+        let expected = [without_flag, with_flag].map(|on| (on, on));
+        assert_eq!(found, expected, "{plugin}");
+    }
+}
+
+#[test]
 fn conditions_name_the_generation_that_is_in_force() {
     let now = Timestamp::UNIX_EPOCH;
     let mut report = Report {
@@ -410,16 +483,17 @@ fn leaves(kind: &str) -> Vec<Vec<String>> {
             found.push(path.clone());
         }
     }
+    let mut found = Vec::new();
+    walk(&schema(kind), &mut vec!["spec".to_owned()], &mut found);
+    found
+}
+
+/// The schema of a kind's specification.
+fn schema(kind: &str) -> Value {
     let all = crds::all();
     let crd = all.iter().find(|crd| crd.spec.names.kind == kind).unwrap();
     let schema = serde_json::to_value(crd.spec.versions[0].schema.as_ref().unwrap()).unwrap();
-    let mut found = Vec::new();
-    walk(
-        &schema["openAPIV3Schema"]["properties"]["spec"],
-        &mut vec!["spec".to_owned()],
-        &mut found,
-    );
-    found
+    schema["openAPIV3Schema"]["properties"]["spec"].clone()
 }
 
 #[test]
@@ -678,6 +752,7 @@ fn a_config_map_needs_both_its_names() {
 #[test]
 fn invalid_values_are_refused_with_their_path() {
     let cases = [
+        ("spec.global.schedulerName", "\"a..b\""),
         ("spec.global.queueLabelKey", "\"a b\""),
         ("spec.global.podLabelSelector", "{\"a b\": \"c\"}"),
         ("spec.binder.plugins.typo", "{}"),

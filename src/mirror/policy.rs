@@ -224,6 +224,17 @@ fn plugins<'c>(entries: impl Iterator<Item = (String, &'c PluginEntry)>, report:
     plugins
 }
 
+/// Plugins that cannot be switched off. `snapshot` is for inspection; the others' rules are part of the engine.
+const ALWAYS_ON: [&str; 7] = [
+    "predicates",
+    "kubeflow",
+    "ray",
+    "subgrouporder",
+    "taskorder",
+    "dynamicresources",
+    "snapshot",
+];
+
 /// Enables a plugin; the first of two with one name counts. Plugins without a field are always on, or are for inspection; what `numa`
 /// needs is done by the mirror. False: unknown name.
 fn switch_on(plugins: &mut Plugins, name: &str, arguments: &mut Arguments) -> bool {
@@ -268,9 +279,8 @@ fn switch_on(plugins: &mut Plugins, name: &str, arguments: &mut Arguments) -> bo
         "spare" => plugins.spare = true,
         "dynamicresources" => arguments.dynamic_resources(),
         "numa" => arguments.numa(),
-        "predicates" | "kubeflow" | "ray" | "subgrouporder" | "taskorder" => {}
         "snapshot" | "reflectjoborder" => arguments.any(),
-        _ => return false,
+        name => return ALWAYS_ON.contains(&name),
     }
     true
 }

@@ -1,5 +1,5 @@
 //! Objects that the operator creates itself because they need the CRDs first: the default queues. Only the leader does, once
-//! each time it begins to lead, and existing ones are never changed.
+//! each time it begins to lead or its components are restarted, and existing ones are never changed.
 
 use std::time::Duration;
 

@@ -94,7 +94,7 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_MESSAGES", value_name = "WORDS", default_value = "plain", value_parser = words)]
     pub messages: Wording,
 
-    /// In conditions and events, list the reasons of every node, instead of counting nodes by reason
+    /// In conditions and events of pods, list the reasons of each node (at most 50) after the number of nodes by reason
     #[arg(long, env = "UNIKAI_DETAILED_FIT_ERRORS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub detailed_fit_errors: bool,
 }
@@ -449,6 +449,12 @@ fn problems(args: &Args) -> Vec<String> {
         check(
             class.is_empty() || is_name(class),
             format!("{flag} {class:?}: not a name of Kubernetes"),
+        );
+    }
+    for secret in &sharing.image_pull_secrets {
+        check(
+            is_name(secret),
+            format!("--image-pull-secret {secret:?}: not a name of Kubernetes"),
         );
     }
     let app = &sharing.reservation_app_label;

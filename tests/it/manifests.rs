@@ -314,6 +314,8 @@ fn the_pod_is_restricted() {
     );
     let security = pod.security_context.unwrap();
     assert_eq!(security.run_as_non_root, Some(true));
+    // OpenShift refuses a user that is not of the namespace's range.
+    assert_eq!((security.run_as_user, security.run_as_group), (None, None));
     assert_eq!(security.seccomp_profile.unwrap().type_, "RuntimeDefault");
     for container in pod.containers {
         let security = container.security_context.unwrap();
@@ -623,7 +625,7 @@ fn the_network_policy_restricts_only_the_webhook_port() {
 }
 
 /// Rights that no journey uses and that are needed all the same, by group, resource and verb, and for what.
-const BEYOND_THE_JOURNEYS: [(&str, &str); 10] = [
+const BEYOND_THE_JOURNEYS: [(&str, &str); 12] = [
     (" events patch", "an event that is told again"),
     (
         "resource.k8s.io resourceclaims delete",
@@ -640,6 +642,14 @@ const BEYOND_THE_JOURNEYS: [(&str, &str); 10] = [
     (" configmaps get", "priorities by kind of workload"),
     (" configmaps create", "what queues have used, where no GPUs are shared"),
     (" secrets update", "the next certificate, after two months"),
+    (
+        "admissionregistration.k8s.io mutatingwebhookconfigurations delete",
+        "API servers that ask for it when an owner is added",
+    ),
+    (
+        "admissionregistration.k8s.io validatingwebhookconfigurations delete",
+        "the same",
+    ),
 ];
 
 /// The rules of `manifests/numa-exporter/`: of the exporter, and of the operator for it.

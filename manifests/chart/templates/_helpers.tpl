@@ -10,6 +10,13 @@
 {{- join "," $pairs -}}
 {{- end }}
 
+{{- /* The names of objects {name: …} as NAME,… */}}
+{{- define "unikai.names" -}}
+{{- $names := list -}}
+{{- range . }}{{ $names = append $names .name }}{{ end -}}
+{{- join "," $names -}}
+{{- end }}
+
 {{- /* What is set by environment variables: those that are not empty. */}}
 {{- define "unikai.env" -}}
 {{- $env := dict
@@ -22,6 +29,7 @@
   "UNIKAI_GPU_SHARING" .Values.global.gpuSharing
   "UNIKAI_BLOCK_NVIDIA_VISIBLE_DEVICES" .Values.global.blockNvidiaVisibleDevices
   "UNIKAI_CLUSTER_AUTOSCALING" .Values.global.clusterAutoscaling
+  "UNIKAI_IMAGE_PULL_SECRETS" (include "unikai.names" .Values.global.imagePullSecrets)
   "UNIKAI_RESERVATION_NAMESPACE" .Values.global.resourceReservation.namespace
   "UNIKAI_RESERVATION_SERVICE_ACCOUNT" .Values.global.resourceReservation.serviceAccount
   "UNIKAI_RESERVATION_APP_LABEL" .Values.global.resourceReservation.appLabel

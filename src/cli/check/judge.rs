@@ -299,17 +299,21 @@ fn leader(seen: &Installation, now: Timestamp) -> Section {
 fn webhooks(seen: &Installation, now: Timestamp) -> Section {
     let mut lines = Lines(Vec::new());
     let log = "the operator registers it when it leads; if it fails, its log has the reason";
-    for configuration in [
-        object::MUTATING_WEBHOOK,
-        object::VALIDATING_WEBHOOK,
-        object::QUEUE_WEBHOOK,
-        object::POD_GROUP_WEBHOOK,
+    let spec = seen.found.config.as_ref().map(|config| &config.spec);
+    let admission = spec.and_then(|spec| spec.admission.as_ref()?.service.as_ref()?.enabled);
+    let queues = spec.and_then(|spec| spec.queue_controller.as_ref()?.webhooks.as_ref()?.enable_validation);
+    let pod_groups = spec.and_then(|spec| spec.pod_group_controller.as_ref()?.webhooks.as_ref()?.enable_validation);
+    for (configuration, enabled) in [
+        (object::MUTATING_WEBHOOK, admission),
+        (object::VALIDATING_WEBHOOK, admission),
+        (object::QUEUE_WEBHOOK, queues),
+        (object::POD_GROUP_WEBHOOK, pod_groups),
     ] {
-        if !seen
+        let registered = seen
             .webhooks
             .iter()
-            .any(|webhook| webhook.configuration == configuration)
-        {
+            .any(|webhook| webhook.configuration == configuration);
+        if enabled != Some(false) && !registered {
             lines.fail(
                 format!("webhook configuration {configuration} is not registered by unikai"),
                 log,
@@ -374,7 +378,10 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
             ),
         },
     }
-    lines.or("Webhooks", "all webhooks are registered, trusted and call the operator")
+    lines.or(
+        "Webhooks",
+        "all webhooks that Config does not switch off are registered, trusted and call the operator",
+    )
 }
 
 fn configuration(seen: &Installation) -> Section {

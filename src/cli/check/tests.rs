@@ -350,6 +350,38 @@ fn each_injected_fault_is_found_with_its_remedy() {
 }
 
 #[test]
+fn webhooks_that_config_switches_off_are_not_missed() {
+    let off = json!({"webhooks": {"enableValidation": false}});
+    let cases: [(&str, Value, &[&str]); 3] = [
+        (
+            "admission",
+            json!({"service": {"enabled": false}}),
+            &[QUEUE_WEBHOOK, POD_GROUP_WEBHOOK],
+        ),
+        (
+            "queueController",
+            off.clone(),
+            &[MUTATING_WEBHOOK, VALIDATING_WEBHOOK, POD_GROUP_WEBHOOK],
+        ),
+        (
+            "podGroupController",
+            off,
+            &[MUTATING_WEBHOOK, VALIDATING_WEBHOOK, QUEUE_WEBHOOK],
+        ),
+    ];
+    for (field, value, left) in cases {
+        let mut installation = sound();
+        installation
+            .webhooks
+            .retain(|webhook| left.contains(&webhook.configuration.as_str()));
+        assert_eq!(wrong(&installation).len(), 4 - left.len(), "{field}");
+        let config = json!({"metadata": {"name": "kai-config"}, "spec": {field: value}});
+        installation.found.config = Some(of(config));
+        assert_eq!(wrong(&installation), [], "{field}");
+    }
+}
+
+#[test]
 fn a_missing_namespace_of_another_name_needs_manifests_of_its_own() {
     let mut installation = sound();
     installation.reservation_namespace_exists = false;

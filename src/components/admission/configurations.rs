@@ -1,7 +1,7 @@
 //! The webhook configurations, and how existing ones are corrected.
 //!
-//! Names and rules are KAI's, so that an installation of it is taken over in place. What others add is kept: labels,
-//! annotations, timeouts, and terms of the namespace selector, which some clouds insert. They go with the ClusterRole of the
+//! Names and rules are KAI's, so that an installation of it is taken over in place. What others add is kept: labels and annotations of
+//! the object, timeouts, and expressions of the namespace selector, which some clouds insert. They go with the ClusterRole of the
 //! manifests, so that nothing refuses pods when `kubectl delete -f` has taken the rest away. Absent: the watching and writing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -395,8 +395,8 @@ impl Configuration for MutatingWebhookConfiguration {
         let merge = |ours: &MutatingWebhook, theirs: &MutatingWebhook| MutatingWebhook {
             timeout_seconds: ours.timeout_seconds.or(theirs.timeout_seconds),
             match_policy: ours.match_policy.clone().or_else(|| theirs.match_policy.clone()),
-            namespace_selector: selector(ours.namespace_selector.as_ref(), theirs.namespace_selector.as_ref()),
-            object_selector: selector(ours.object_selector.as_ref(), theirs.object_selector.as_ref()),
+            namespace_selector: of_namespaces(ours.namespace_selector.as_ref(), theirs.namespace_selector.as_ref()),
+            object_selector: of_objects(ours.object_selector.as_ref(), theirs.object_selector.as_ref()),
             ..ours.clone()
         };
         let webhooks = merged(
@@ -417,8 +417,8 @@ impl Configuration for ValidatingWebhookConfiguration {
         let merge = |ours: &ValidatingWebhook, theirs: &ValidatingWebhook| ValidatingWebhook {
             timeout_seconds: ours.timeout_seconds.or(theirs.timeout_seconds),
             match_policy: ours.match_policy.clone().or_else(|| theirs.match_policy.clone()),
-            namespace_selector: selector(ours.namespace_selector.as_ref(), theirs.namespace_selector.as_ref()),
-            object_selector: selector(ours.object_selector.as_ref(), theirs.object_selector.as_ref()),
+            namespace_selector: of_namespaces(ours.namespace_selector.as_ref(), theirs.namespace_selector.as_ref()),
+            object_selector: of_objects(ours.object_selector.as_ref(), theirs.object_selector.as_ref()),
             ..ours.clone()
         };
         let webhooks = merged(
@@ -475,26 +475,27 @@ fn merged_metadata(ours: &ObjectMeta, live: &ObjectMeta) -> ObjectMeta {
     merged
 }
 
-/// Our terms, and the existing ones with keys that we do not use.
-fn selector(ours: Option<&LabelSelector>, theirs: Option<&LabelSelector>) -> Option<LabelSelector> {
+/// Our selector of namespaces, with the existing expressions whose keys we do not use. The labels are only ours, so one that Config no longer has goes.
+fn of_namespaces(ours: Option<&LabelSelector>, theirs: Option<&LabelSelector>) -> Option<LabelSelector> {
     let Some(theirs) = theirs else { return ours.cloned() };
-    let Some(ours) = ours else { return Some(theirs.clone()) };
-    let own = ours.match_expressions.iter().flatten();
-    let uses = |key: &String| ours.match_expressions.iter().flatten().any(|term| term.key == *key);
+    let ours = ours.cloned().unwrap_or_default();
+    let own = ours.match_expressions.unwrap_or_default();
+    let uses = |key: &String| own.iter().any(|term| term.key == *key);
     let foreign = theirs
         .match_expressions
         .iter()
         .flatten()
         .filter(|term| !uses(&term.key));
-    let mut labels = theirs.match_labels.clone();
-    if let Some(own) = &ours.match_labels {
-        labels.get_or_insert_default().extend(own.clone());
-    }
-    let terms: Vec<LabelSelectorRequirement> = own.chain(foreign).cloned().collect();
+    let terms: Vec<LabelSelectorRequirement> = own.iter().chain(foreign).cloned().collect();
     Some(LabelSelector {
         match_expressions: Some(terms).filter(|terms| !terms.is_empty()),
-        match_labels: labels,
+        match_labels: ours.match_labels,
     })
+}
+
+/// Our selector of objects. If we have none, the API server stores an empty one, which selects all.
+fn of_objects(ours: Option<&LabelSelector>, theirs: Option<&LabelSelector>) -> Option<LabelSelector> {
+    ours.cloned().or_else(|| theirs.map(|_| LabelSelector::default()))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -149,6 +150,8 @@ pub struct Owners {
     kartas: NamespaceCache<KindName, Arc<Vec<Karta>>>,
     defaults: NamespaceCache<(), Arc<Defaults>>,
     default_priorities: Option<(String, String)>,
+    /// A warning said that the defaults cannot be read, and they were not read since.
+    warned_of_defaults: AtomicBool,
     resources: Mutex<HashMap<(String, String), (ApiResource, Scope)>>,
 }
 
@@ -165,6 +168,7 @@ impl Owners {
             kartas: NamespaceCache::default(),
             defaults: NamespaceCache::default(),
             default_priorities,
+            warned_of_defaults: AtomicBool::new(false),
             resources: Mutex::default(),
         }
     }
@@ -339,9 +343,18 @@ impl Owners {
             name: name.clone(),
         };
         match self.read_object(&wanted).await {
-            Ok(config_map) => Arc::new(Defaults::of(&config_map)),
+            Ok(config_map) => {
+                self.warned_of_defaults.store(false, Ordering::Relaxed);
+                Arc::new(Defaults::of(&config_map))
+            }
             Err(error) => {
-                warn!(%error, "default priorities cannot be read");
+                if !self.warned_of_defaults.swap(true, Ordering::Relaxed) {
+                    warn!(
+                        %error,
+                        "default priorities cannot be read, so workloads get none. In another namespace than the operator's, a Role must grant the right: see \
+                         docs/configuration.md"
+                    );
+                }
                 Arc::default()
             }
         }

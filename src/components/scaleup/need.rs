@@ -273,6 +273,10 @@ pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings, account:
             labels.insert(key.to_owned(), value.to_owned());
         }
     }
+    let mut security = pods::without_privileges();
+    if settings.openshift {
+        security.run_as_user = None;
+    }
     let gpus = BTreeMap::from([(resource::NVIDIA_GPU.to_owned(), Quantity(gpus.to_string()))]);
     let mut requests = gpus.clone();
     for (resource, format) in [("cpu", Format::DecimalSi), ("memory", Format::BinarySi)] {
@@ -313,7 +317,7 @@ pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings, account:
                     limits: Some(gpus),
                     claims: None,
                 }),
-                security_context: Some(pods::without_privileges()),
+                security_context: Some(security),
                 ..Container::default()
             }],
             ..PodSpec::default()

@@ -42,13 +42,21 @@ Only the object named `kai-config` has an effect.
 If reservation or scaling pods have another namespace or service account than by default, install rights and policies for these:
 `unikai manifests --gpu-sharing --reservation-namespace NAME`, with `--reservation-service-account`, `--scale-adjust-namespace` and
 `--scale-adjust-service-account` where these differ, too, or the chart's values `global.resourceReservation` and `global.scaleAdjust`.
-Change them only while no GPU is shared: reservation pods elsewhere are not recognised as such.";
+Change them only while no GPU is shared: reservation pods elsewhere are not recognised as such.
+
+If the ConfigMap of default priorities is not in the operator's namespace, grant the right to read it. Without the right workloads get no default priorities, and
+the operator's log has a warning:
+
+    kubectl create role unikai-default-priorities -n NAMESPACE --verb=get --resource=configmaps --resource-name=NAME
+    kubectl create rolebinding unikai-default-priorities -n NAMESPACE --role=unikai-default-priorities --serviceaccount=kai-scheduler:unikai";
 
 /// Above the table of SchedulingShard.
 pub const SHARD_IS: &str = "\
 Each shard schedules one node pool: the nodes, queues and pod groups with the label `kai.scheduler/node-pool` of that value, or those without the
-label. One process schedules all shards, each by its own engine and thread. Each shard has a Lease, `kai-scheduler-<shard>`, except that of the
-default pool, which is led under the Lease of the cluster (`kai-scheduler`, the name that KAI's scheduler of that pool uses, too). Replicas divide the shards
+label. One process schedules all shards, each by its own engine and thread. Each shard has a Lease, `kai-scheduler-<partitionLabelValue>`, except that of
+the default pool, which is led under the Lease of the cluster, `kai-scheduler`. A value that no object can have in its name, such as `Blue`, is replaced:
+`kai-scheduler.<shard>`. The Leases of KAI's schedulers have the same names, except that they begin with `spec.global.schedulerName` of Config: if that is
+set, run unikai with `--lease-name` and the same name, so that the two never schedule at the same time. Replicas divide the shards
 among them, take over those of a replica that stops, and release some to a new replica, one shard after the other. With `--node-pool` a process schedules
 only one pool. Of several shards of one pool the oldest applies, and the others get the condition `Ready` False with the reason `duplicate_partition`.
 
@@ -60,8 +68,9 @@ While no shard has been created, Config and flags apply to the default pool. If 
 /// Below it.
 pub const BELOW: &str = "
 Plugins and actions are those of KAI, with KAI's arguments. These do not exist in KAI: `devicelocality`, `podtopologyspread`,
-`sg-complete`, `spare`. Of the flags of KAI's scheduler, these are read from `args`: `full-hierarchy-fairness`, `allow-consolidating-reclaim`,
+`sg-complete`, `spare`. `predicates`, `kubeflow`, `ray`, `subgrouporder`, `taskorder`, `dynamicresources` and `snapshot` cannot be switched off, and
+`priority` comes before `elastic`, `kubeflow` before `ray` and `taskorder`. Of the flags of KAI's scheduler, these are read from `args`: `full-hierarchy-fairness`, `allow-consolidating-reclaim`,
 `restrict-node-scheduling`, `schedule-csi-storage`, `detailed-fit-errors`, `cpu-worker-node-label-key`, `gpu-worker-node-label-key`,
-`mig-worker-node-label-key`, `max-consolidation-preemptees`, `default-staleness-grace-period`, `stuck-in-releasing-threshold`. Others are
-named in `FieldsIgnored`, each with its path.
+`mig-worker-node-label-key`, `max-consolidation-preemptees`, `default-staleness-grace-period`, `stuck-in-releasing-threshold`. What has no
+effect is named in `FieldsIgnored`, each with its path.
 ";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::arguments::millis;
-use super::{PluginEntry, Reading, Report, SchedulerConfig, Tier, plugins, queue_depth};
+use super::{ALWAYS_ON, PluginEntry, Reading, Report, SchedulerConfig, Tier, plugins, queue_depth};
 use crate::api::duration;
 use crate::api::shard::SchedulingShardSpec;
 use crate::engine::policy::{ActionKind, Policy};
@@ -49,6 +49,10 @@ const ACTIONS: &[(ActionKind, i64)] = &[
     (ActionKind::Preempt, 200),
     (ActionKind::StaleGangEviction, 100),
 ];
+
+/// Plugins whose order cannot be changed: of pod groups in a queue, and of pods in a pod group. Of the others only those that search for victims have an
+/// order.
+const FIXED_ORDERS: [&[&str]; 2] = [&["priority", "elastic"], &["kubeflow", "ray", "taskorder"]];
 
 /// A plugin or action before sorting.
 struct Candidate {
@@ -112,16 +116,33 @@ fn resolve(spec: &SchedulingShardSpec, report: &mut Report) -> SchedulerConfig {
         if let Some(arguments) = &given.arguments {
             plugin.arguments.clone_from(arguments);
         }
+        if !plugin.enabled && ALWAYS_ON.contains(&name.as_str()) {
+            report.note(
+                format!("spec.plugins.{name}.enabled"),
+                "this plugin cannot be switched off",
+            );
+        }
     }
     let plugin = |(name, candidate): (&str, Candidate)| PluginEntry {
         name: name.to_owned(),
         arguments: candidate.arguments,
     };
+    let plugins: Vec<_> = in_order(plugins).map(plugin).collect();
+    for order in FIXED_ORDERS {
+        let position = |plugin: &PluginEntry| order.iter().position(|name| *name == plugin.name);
+        if plugins.iter().filter_map(position).is_sorted() {
+            continue;
+        }
+        for (name, _) in spec.plugins.iter().filter(|(_, given)| given.priority.is_some()) {
+            if order.contains(&name.as_str()) {
+                let says = format!("the order of {} cannot be changed", order.join(", "));
+                report.note(format!("spec.plugins.{name}.priority"), says);
+            }
+        }
+    }
     SchedulerConfig {
         actions: actions(spec, gpu == BINPACK && cpu == BINPACK).join(", "),
-        tiers: vec![Tier {
-            plugins: in_order(plugins).map(plugin).collect(),
-        }],
+        tiers: vec![Tier { plugins }],
         queue_depth_per_action: spec.queue_depth_per_action.clone(),
     }
 }

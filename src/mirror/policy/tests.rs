@@ -241,6 +241,42 @@ fn overrides_change_order_and_arguments_as_a_whole() {
 }
 
 #[test]
+fn plugins_that_stay_on_or_in_their_order_are_reported() {
+    let notes = |yaml: &str| texts(shard(yaml).expect("a policy").notes);
+    let none: [&str; 0] = [];
+    assert_eq!(
+        notes(
+            "{plugins: {predicates: {enabled: false}, kubeflow: {enabled: false}, ray: {enabled: false}, subgrouporder: {enabled: false},
+              taskorder: {enabled: false}, dynamicresources: {enabled: false}, snapshot: {enabled: false}, topology: {enabled: false}}}"
+        ),
+        [
+            "spec.plugins.dynamicresources.enabled: this plugin cannot be switched off",
+            "spec.plugins.kubeflow.enabled: this plugin cannot be switched off",
+            "spec.plugins.predicates.enabled: this plugin cannot be switched off",
+            "spec.plugins.ray.enabled: this plugin cannot be switched off",
+            "spec.plugins.snapshot.enabled: this plugin cannot be switched off",
+            "spec.plugins.subgrouporder.enabled: this plugin cannot be switched off",
+            "spec.plugins.taskorder.enabled: this plugin cannot be switched off",
+        ]
+    );
+    assert_eq!(
+        notes("{plugins: {elastic: {priority: 1750}, taskorder: {priority: 1150}, topology: {priority: 5}}}"),
+        [
+            "spec.plugins.elastic.priority: the order of priority, elastic cannot be changed",
+            "spec.plugins.taskorder.priority: the order of kubeflow, ray, taskorder cannot be changed",
+        ]
+    );
+    // The same order with other numbers, without one of the plugins, and among searches for victims.
+    for same in [
+        "{plugins: {priority: {priority: 5}, elastic: {priority: 4}, ray: {priority: 1000, enabled: true}}}",
+        "{plugins: {elastic: {priority: 1750}, priority: {enabled: false}}}",
+        "{plugins: {sg-multinodegang: {priority: 370}}}",
+    ] {
+        assert_eq!(notes(same), none, "{same}");
+    }
+}
+
+#[test]
 fn minimum_runtimes_and_flags_reach_the_policy() {
     let read = shard(
         "{partitionLabelValue: pool-a, minRuntime: {preemptMinRuntime: 10m, reclaimMinRuntime: 1w},

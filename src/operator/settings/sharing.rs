@@ -30,6 +30,15 @@ pub struct SharingArgs {
     #[arg(long, env = "UNIKAI_RESERVATION_IMAGE", value_name = "IMAGE", default_value = fractions::IMAGE)]
     pub reservation_image: String,
 
+    /// Pull secret of reservation pods, scaling pods and the NUMA exporter's pods, beside those that Config names; it must exist in each of their namespaces
+    #[arg(
+        long = "image-pull-secret",
+        env = "UNIKAI_IMAGE_PULL_SECRETS",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pub image_pull_secrets: Vec<String>,
+
     /// Namespace of reservation pods, which hold shared GPUs; its rights: `unikai manifests --gpu-sharing` with the same flag
     #[arg(long, env = "UNIKAI_RESERVATION_NAMESPACE", value_name = "NAMESPACE", default_value = object::RESERVATION_NAMESPACE)]
     pub reservation_namespace: String,
@@ -90,8 +99,9 @@ impl SharingArgs {
         scaleup::Settings {
             on: self.cluster_autoscaling,
             image: self.reservation_image.clone(),
-            pull_secrets: Vec::new(),
+            pull_secrets: self.image_pull_secrets.clone(),
             memory_hundredths: self.gpu_memory_to_fraction_ratio,
+            ..scaleup::Settings::default()
         }
     }
 
@@ -113,6 +123,7 @@ impl SharingArgs {
             cdi: self.cdi,
             hami_core: self.hami_core,
             always_bind_requests: self.always_bind_requests,
+            pull_secrets: self.image_pull_secrets,
             ..fractions::Settings::default()
         }
     }

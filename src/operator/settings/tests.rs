@@ -61,6 +61,7 @@ fn all_invalid_flags_are_reported_at_once() {
         "--webhook-url=http://example.org/x",
         "--gpu-resource=gpu.intel.com/xe,gaudi",
         "--numa-ignore=memory",
+        "--image-pull-secret=right,It's",
         "--lease-duration=5",
         "--lease-renew-deadline=5",
         "--lease-retry-period=0.0",
@@ -76,6 +77,7 @@ fn all_invalid_flags_are_reported_at_once() {
             "--gpu-resource \"gaudi\": not the name of an extended resource, such as gpu.intel.com/xe",
             "--node-pool: needs --node-pool-label-key",
             "--webhook-url http://example.org/x: not of the form https://HOST:PORT",
+            "--image-pull-secret \"It's\": not a name of Kubernetes",
             "--lease-renew-deadline 5s: must be less than --lease-duration 5s",
             "--lease-retry-period: must be more than 0",
             "--identity: must not be empty",
@@ -89,6 +91,14 @@ fn numa_zones_are_used_only_with_the_flag() {
     assert_eq!(parse(&["--numa"]).unwrap().common.components.numa, Some(Vec::new()));
     let both = parse(&["--numa", "--numa-ignore=memory, hugepages-2Mi"]).unwrap();
     assert_eq!(both.common.components.numa.unwrap(), ["memory", "hugepages-2Mi"]);
+}
+
+#[test]
+fn all_pods_that_the_operator_makes_get_the_pull_secrets_of_the_flag() {
+    let settings = parse(&["--image-pull-secret=a,b", "--image-pull-secret=c"]).unwrap();
+    let components = settings.common.components;
+    assert_eq!(components.sharing.pull_secrets, ["a", "b", "c"]);
+    assert_eq!(components.scaling.pull_secrets, ["a", "b", "c"]);
 }
 
 #[test]

@@ -108,6 +108,32 @@ fn the_chart_makes_the_same_objects() {
 }
 
 #[test]
+fn pull_secrets_reach_the_pods_that_the_operator_makes() {
+    let chart = folder().join("chart");
+    let secrets = "global.imagePullSecrets[0].name=a,global.imagePullSecrets[1].name=b";
+    let chart = chart.to_str().unwrap();
+    let template = [
+        "template",
+        "unikai",
+        chart,
+        "--kube-version",
+        "1.34.0",
+        "--set",
+        secrets,
+    ];
+    let Some(objects) = printed("helm", &template) else {
+        return;
+    };
+    let objects = read(&objects);
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["imagePullSecrets"], json!([{"name": "a"}, {"name": "b"}]));
+    let env = pod["containers"][0]["env"].as_array().unwrap();
+    let variable = json!({"name": "UNIKAI_IMAGE_PULL_SECRETS", "value": "a,b"});
+    assert!(env.contains(&variable), "{env:?}");
+}
+
+#[test]
 fn variables_that_the_chart_sets_are_those_of_flags() {
     let help = printed(env!("CARGO_BIN_EXE_unikai"), &["run", "--help"]).unwrap();
     let helpers = &tree(&folder().join("chart"))[Path::new("templates/_helpers.tpl")];

@@ -238,7 +238,11 @@ async fn zones_allocated_by_the_kubelet_are_written_on_pods() {
         let before = writes();
         tokio::time::sleep(Duration::from_secs(2)).await;
         let since = writes() - before;
-        if since == 0 { Ok(()) } else { Err(format!("{since} writes in 2 s")) }
+        if since == 0 {
+            Ok(())
+        } else {
+            Err(format!("{since} writes in 2 s"))
+        }
     })
     .await;
     operator.assert_no_errors();

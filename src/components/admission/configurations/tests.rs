@@ -139,7 +139,9 @@ fn as_stored(ours: &MutatingWebhookConfiguration) -> MutatingWebhookConfiguratio
     let webhook = &mut stored["webhooks"][0];
     webhook["timeoutSeconds"] = json!(10);
     webhook["matchPolicy"] = json!("Equivalent");
-    webhook["objectSelector"] = json!({});
+    if webhook["objectSelector"].is_null() {
+        webhook["objectSelector"] = json!({});
+    }
     let terms = webhook["namespaceSelector"]["matchExpressions"].as_array_mut().unwrap();
     terms.push(json!({"key": "control-plane", "operator": "DoesNotExist"}));
     serde_json::from_value(stored).unwrap()
@@ -150,6 +152,26 @@ fn fields_of_others_are_kept_and_equal_configurations_are_not_written() {
     let ours = by_service("PEM").mutating;
     let live = as_stored(&ours);
     assert_eq!(ours.onto(&live), live);
+}
+
+#[test]
+fn labels_that_config_no_longer_has_are_removed_from_the_selectors() {
+    let ours = |labels: &[(&str, &str)]| {
+        let labels = labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let mut settings = settings();
+        settings.scope.namespace_labels = labels.collect();
+        settings.scope.pod_labels.clone_from(&settings.scope.namespace_labels);
+        let target = Target::Url("https://192.0.2.7:9443".to_owned());
+        desired(&settings, &target, "PEM", &BTreeSet::new(), None).mutating
+    };
+    let live = as_stored(&ours(&[("team", "research"), ("tier", "gpu")]));
+    for fewer in [ours(&[("team", "research")]), ours(&[])] {
+        let stored = as_stored(&fewer);
+        assert_eq!(fewer.onto(&live), stored);
+        assert_eq!(fewer.onto(&stored), stored, "nothing more is written");
+    }
 }
 
 #[test]

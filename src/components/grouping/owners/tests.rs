@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use futures::FutureExt;
 use http::{Request, Response};
@@ -8,6 +8,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::components::tests::recorded::Warnings;
 
 /// An API server with these objects, by the end of their path; everything else is not found. Counts the reads.
 fn cluster(objects: &[(&str, Value)]) -> (Owners, Arc<AtomicUsize>) {
@@ -117,6 +118,29 @@ async fn an_owner_that_may_not_be_read_ends_the_chain_below_it() {
         names(&owners, &pod(&[reference("Deployment", "secret")])).await,
         Ok(Vec::new())
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn default_priorities_that_may_not_be_read_are_reported_once() {
+    let (mut owners, reads) = cluster(&[("/configmaps/defaults", Value::Null)]);
+    owners.default_priorities = Some(("elsewhere".to_owned(), "defaults".to_owned()));
+    let warnings = Warnings::from_now_on();
+    for _ in 0..3 {
+        owners.fetch(&Wanted::Defaults).await.unwrap();
+        assert_eq!(
+            *owners.defaults().unwrap(),
+            Defaults::default(),
+            "workloads are grouped without them"
+        );
+        tokio::time::advance(Duration::from_secs(60)).await;
+    }
+    assert_eq!(
+        reads.load(Ordering::SeqCst),
+        3,
+        "a right that is granted later is noticed"
+    );
+    assert_eq!(warnings.of("default priorities cannot be read"), 1);
+    assert_eq!(warnings.of("failed to get ConfigMap elsewhere/defaults: Forbidden"), 1);
 }
 
 #[tokio::test]

@@ -157,6 +157,22 @@ fn a_scaling_pod_could_run_where_the_pod_could() {
 }
 
 #[test]
+fn on_openshift_a_scaling_pod_has_no_fixed_user() {
+    let user_of = |openshift: bool| {
+        let settings = Settings {
+            openshift,
+            ..Settings::default()
+        };
+        let wanted = WaitingPod(waiting("a-pod", fraction("0.5", 1)));
+        let made = scaling_pod(&wanted, 1, &settings, &account()).unwrap();
+        let security = made.spec.unwrap().containers[0].security_context.clone().unwrap();
+        assert_eq!(security.run_as_non_root, Some(true));
+        security.run_as_user
+    };
+    assert_eq!([false, true].map(user_of), [Some(10_000), None]);
+}
+
+#[test]
 fn scaling_pods_are_computed_per_namespace() {
     let mut need = need(&[fraction("0.01", 1_048_576)], &[0]);
     let mut other = Pod::clone(&waiting("other", fraction("0.7", 1)));
