@@ -295,9 +295,12 @@ impl Binder {
             }
             Change::Deleted(Object::BindRequest(request)) => {
                 self.reviews.request_gone(&request);
+                let namespace = request.metadata.namespace.as_deref().unwrap_or_default();
                 for owner in request.metadata.owner_references.iter().flatten() {
                     let uid: Arc<str> = owner.uid.as_str().into();
-                    if !self.in_steps.contains(&uid) && !self.reviews.was_bound(&uid) {
+                    let pod = self.stores.pods.get_same(namespace, &owner.name, Some(&uid));
+                    let is_bound = pod.is_some_and(|pod| pods::is_bound(&pod)) || self.reviews.was_bound(&uid);
+                    if !is_bound && !self.in_steps.contains(&uid) {
                         self.groups.not_bound(&uid, &[], now);
                     }
                 }
@@ -652,6 +655,9 @@ impl Binder {
             .is_some_and(|shown| shown.metadata.uid.as_deref() == Some(&*pod.uid) && !pods::is_finished(shown));
         // As long as it may be bound, its device is not given to others.
         self.groups.close(pod, &ids, (bound || report.uncertain) && stays, now);
+        if shown.as_ref().is_some_and(|shown| pods::is_bound(shown)) {
+            self.groups.shown_bound(&pod.uid);
+        }
         let wait_after_failure = self.failures.waits(&bind).pod;
         self.record_ending(&bind, &report, self.groups.is_only_user(pod, &ids));
         let wait = match &report.ending {

@@ -562,7 +562,7 @@ async fn the_first_sentence_about_a_pod_that_waits_names_the_cause() {
     }
     let mut wrong: BTreeMap<&str, String> = BTreeMap::new();
     // Waits until all are right, or until the timeout; then reports all that are still wrong.
-    let max_wait = tokio::time::Instant::now() + Duration::from_secs(30);
+    let max_wait = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         wrong.clone_from(&refused);
         for situation in situations

@@ -339,6 +339,11 @@ impl Groups {
         }
     }
 
+    /// The watch shows the pod bound: its labels say which groups it uses.
+    pub fn shown_bound(&mut self, uid: &Arc<str>) {
+        self.arrived.remove(uid);
+    }
+
     /// A pod that may have been bound, and that the watch has not shown bound, uses no groups but these.
     pub fn not_bound(&mut self, uid: &Arc<str>, stays: &[GroupId], now: Instant) {
         let Some(before) = self.arrived.remove(uid) else { return };

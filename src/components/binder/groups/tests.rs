@@ -219,6 +219,21 @@ fn a_pod_that_may_have_been_bound_and_was_not_uses_nothing() {
     }
 }
 
+#[test]
+fn a_pod_that_the_watch_showed_bound_before_its_bind_ended_stays_a_user() {
+    let mut world = World::new();
+    world.see(&reservation("g", Some("GPU-1")));
+    drop(world.ask("a", "g"));
+    world.at_once();
+    world.see(&user("a", &json!({"runai-gpu-group": "g"}), "Running"));
+    world.groups.close(&reference("a"), &[id("g")], true, world.now);
+    world.groups.shown_bound(&"a".into());
+    // The end of another bind, and the deletion of the bind request.
+    world.groups.close(&reference("a"), &[id("g")], false, world.now);
+    world.groups.not_bound(&"a".into(), &[], world.now);
+    assert!(world.in_the_end().is_empty());
+}
+
 /// As on a node that is gone.
 #[test]
 fn reservation_pods_that_are_deleted_at_once_are_not_created_without_end() {
