@@ -47,7 +47,8 @@ async fn self_checks_of_a_busy_operator_find_no_difference() {
         }
         round += 1;
     }
-    eventually("two self-checks have ended", async || {
+    // The next one waits for a thousand times as long as it took.
+    eventually("a self-check has ended", async || {
         let page = operator.get("/metrics").await.map_err(|error| error.to_string())?;
         let sum = |family: &str, result: &str| -> f64 {
             let lines = page
@@ -59,7 +60,7 @@ async fn self_checks_of_a_busy_operator_find_no_difference() {
         let differences = sum("unikai_self_check_differences_total{", "");
         assert!(differences == 0.0, "{differences} differences\n{}", operator.log());
         let same = sum("unikai_self_checks_total{", "result=\"same\"");
-        (same >= 2.0).then_some(()).ok_or(format!("{same} so far"))
+        (same >= 1.0).then_some(()).ok_or(format!("{same} so far"))
     })
     .await;
     operator.assert_no_errors();
