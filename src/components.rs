@@ -178,7 +178,7 @@ impl Context {
 pub type Running = (&'static str, JoinHandle<Result<(), Error>>);
 
 /// Starts the watches and every component that gets their changes, on the current runtime. The caller joins the handles: a component that ends
-/// before shutdown is a failure of the process. A part that is switched off drops its messages.
+/// before shutdown is a failure of the process.
 #[must_use]
 pub fn start(
     context: &Context,

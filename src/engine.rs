@@ -185,7 +185,7 @@ impl Engine {
             }
         }
         let changed = !self.concluded.is_current(self.model.epochs().of(Change::Any));
-        // It is no change that begins another round.
+        // Not before: that the searches go on is no change, which would begin another round of them.
         if searches_go_on {
             self.model.decide_again();
         }

@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, env = "UNIKAI_RESERVE_DEVICE", value_name = "UUID")]
     device: Option<String>,
 
-    /// Do not look for the GPU, as the node's GPUs are fake: who made them annotates the pod
+    /// Do not look for the GPU: it is fake, and the operator of the fake GPUs annotates the pod
     #[arg(long)]
     fake_gpu: bool,
 }
@@ -245,6 +245,18 @@ mod tests {
         );
         assert_eq!(to_write(lost(), Some(&a)).unwrap(), None);
         to_write(lost(), None).unwrap_err();
+    }
+
+    /// Without a cluster, anything else fails.
+    #[tokio::test]
+    async fn a_fake_gpu_is_not_looked_for() {
+        let args = Args {
+            pod_name: "p".to_owned(),
+            pod_namespace: "ns".to_owned(),
+            device: None,
+            fake_gpu: true,
+        };
+        report(&args).await.unwrap();
     }
 
     #[test]

@@ -294,16 +294,7 @@ impl Binder {
                 Vec::new()
             }
             Change::Deleted(Object::BindRequest(request)) => {
-                self.reviews.request_gone(&request);
-                let namespace = request.metadata.namespace.as_deref().unwrap_or_default();
-                for owner in request.metadata.owner_references.iter().flatten() {
-                    let uid: Arc<str> = owner.uid.as_str().into();
-                    let pod = self.stores.pods.get_same(namespace, &owner.name, Some(&uid));
-                    let is_bound = pod.is_some_and(|pod| pods::is_bound(&pod)) || self.reviews.was_bound(&uid);
-                    if !is_bound && !self.in_steps.contains(&uid) {
-                        self.groups.not_bound(&uid, &[], now);
-                    }
-                }
+                self.request_gone(&request, now);
                 Vec::new()
             }
             Change::Synced(kind) => {
@@ -314,6 +305,20 @@ impl Binder {
         };
         for id in concerned {
             self.audit.look(&id, &self.groups, &self.stores, now);
+        }
+    }
+
+    /// A bind request was deleted: a pod that may have been bound with it uses no GPUs, unless it is bound.
+    fn request_gone(&mut self, request: &BindRequest, now: Instant) {
+        self.reviews.request_gone(request);
+        let namespace = request.metadata.namespace.as_deref().unwrap_or_default();
+        for owner in request.metadata.owner_references.iter().flatten() {
+            let uid: Arc<str> = owner.uid.as_str().into();
+            let pod = self.stores.pods.get_same(namespace, &owner.name, Some(&uid));
+            let is_bound = pod.is_some_and(|pod| pods::is_bound(&pod)) || self.reviews.was_bound(&uid);
+            if !is_bound && !self.in_steps.contains(&uid) {
+                self.groups.not_bound(&uid, &[], now);
+            }
         }
     }
 

@@ -381,14 +381,14 @@ impl PodGroups {
             return self.of_another_scheduler(pod);
         }
         let nodes = &self.stores.nodes;
-        let gpu_memory = self
+        let memory = self
             .by_memory
             .see(pod, |node| gpu_memory::of_one_gpu(nodes.get("", node)?.as_ref()));
         let mut claimed = Amounts::new();
         for claim in self.claimants.see(pod) {
             combine(&mut claimed, &self.claimed(&claim, due), Amount::saturating_add);
         }
-        let changed = self.ledger.put(pod, gpu_memory, &claimed);
+        let changed = self.ledger.put(pod, memory, &claimed);
         self.sums_changed(changed);
         self.see_waiting(pod);
     }

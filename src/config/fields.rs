@@ -174,9 +174,7 @@ const CONFIG: &[Field] = &[
         "spec.podGrouper.service.enabled",
         "",
         "true",
-        "Whether pods are grouped. Otherwise, pods without a pod group stay pending, and pod groups do not get the times of their start, of their last eviction, \
-         and since when they are below their minimum: after a restart or a change of leader, minimum runtimes do not protect workloads that run, and the \
-         staleness grace period begins anew",
+        "Whether pods are grouped. Otherwise, pods without a pod group stay pending",
     ),
     components(
         "spec.podGrouper.args.gangScheduleKnative",

@@ -235,7 +235,7 @@ pub struct Policy {
     /// Step limit of successive searches for victims that find nothing, in an action of a cycle; pod groups without a search then are first in the next cycle.
     /// A node that is tested for a pod counts one, a pod that is evicted or placed in a simulation 32.
     pub max_steps_without_result: u64,
-    /// Steps of searches that found nothing, in a cycle, for which there is no search for a millisecond.
+    /// For so many steps of searches that found nothing in a cycle, searches pause for a millisecond.
     pub search_steps_per_ms: u64,
     /// Step limit of a single search, which finds nothing then.
     pub max_steps_per_search: u64,

@@ -122,13 +122,9 @@ pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<V
     let gpu = spec.received_gpu.clone().unwrap_or_default();
     let portion: f64 = gpu.portion.and_then(|text| text.parse().ok()).unwrap_or_default();
     let recorded = bind_request::group(request);
-    // Such a pod named that pod group at the decision, or none. If it names another one now, it is charged to that one.
-    let named_then = if recorded.is_some() {
-        None
-    } else {
-        pods::annotated_group(pod)
-    };
-    let named = recorded.or_else(|| pods::annotated_group(pod));
+    // A pod with such a record named that pod group at the decision, or none. If it names another one now, it is charged to that one.
+    let named_then = pods::annotated_group(pod).filter(|_| recorded.is_none());
+    let named = recorded.or_else(|| named_then.clone());
     let mut annotations = BTreeMap::from([(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), received(kind).to_owned())]);
     if let Some(group) = &named {
         annotations.insert(annotation::POD_GROUP_NAME.to_owned(), group.name().to_owned());

@@ -291,10 +291,7 @@ async fn condition(caller: &Caller, reference: &PodRef, pod: Option<&Pod>, verdi
         Verdict::Failed(node, why) => (
             "False",
             reason::BINDING_ERROR,
-            format!(
-                "Failed to bind pod {}/{} to node {node}: {why}",
-                reference.namespace, reference.name
-            ),
+            notes::not_bound_to(node, reference, why),
         ),
     };
     let says_so = |known: &PodCondition| known.status == status && known.message.as_deref() == Some(&message);

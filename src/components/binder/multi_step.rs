@@ -30,7 +30,7 @@ use tracing::debug;
 use super::attempt::{Attempt, Ending, OTHER_GROUP, Report};
 use super::fraction::Variables;
 use super::groups::{Answer, GroupId};
-use super::requests::{Caller, RequestError};
+use super::requests::{Caller, LATE, RequestError};
 use super::volumes::{Volumes, Written};
 use super::{bind_request, fraction};
 use crate::api::BindRequest;
@@ -81,8 +81,7 @@ impl Stage {
 
 /// How often a conflicting object is read again.
 const LOOKS: usize = 4;
-/// How long after its creation was not answered a bind request may still appear, and how often it is looked for.
-const LATE: Duration = Duration::from_secs(10);
+/// How often to look for a bind request whose creation was not answered.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait for the PodGroup object.
 const GROUP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -197,8 +196,7 @@ impl MultiStepBind {
                 self.steps.step("wait for pod group", self.pod_group()).await?;
             }
             Stage::Binding => {
-                report.cause = "pod_group";
-                self.names_the_same_group()?;
+                self.pod()?;
                 let attempt = Attempt {
                     context: self.caller.context.clone(),
                     stores: Arc::clone(&self.stores),
@@ -228,7 +226,9 @@ impl MultiStepBind {
     /// Fails the bind if the pod has changed since the decision: it is scheduled again. Before anything is taken for it, because the scheduler may have
     /// given that away meanwhile: the bind request may have taken long to write.
     fn pod_is_as_decided(&self) -> Result<(), Stop> {
-        self.names_the_same_group()?;
+        if !self.bind.names_its_group(&*self.pod()?) {
+            return Err(Stop::Failed(OTHER_GROUP.to_owned()));
+        }
         if self.bind.placement.received != GpuKind::Fraction {
             return Ok(());
         }
@@ -241,12 +241,6 @@ impl MultiStepBind {
             return Ok(());
         };
         Err(Stop::Failed(why.to_owned()))
-    }
-
-    /// Fails the bind if the pod names another pod group by now.
-    fn names_the_same_group(&self) -> Result<(), Stop> {
-        let same = self.bind.names_its_group(&*self.pod()?);
-        same.then_some(()).ok_or_else(|| Stop::Failed(OTHER_GROUP.to_owned()))
     }
 
     /// Writes the bind request. When resuming, it must still exist; one left from a bind that is over

@@ -33,10 +33,7 @@ pub fn of_bind(settings: &Settings, bind: &OrderedBind, report: &Report) -> Opti
             Some(note(settings, subject, Severity::Normal, reason::SCHEDULED, text))
         }
         Ending::Failed(why) if report.tried => {
-            let text = format!(
-                "Failed to bind pod {}/{} to node {node}: {why}",
-                pod.namespace, pod.name
-            );
+            let text = not_bound_to(node, pod, why);
             Some(Note {
                 source: object::BINDER_EVENT_SOURCE.to_owned(),
                 ..note(settings, subject, Severity::Warning, reason::BINDING_ERROR, text)
@@ -63,6 +60,14 @@ pub fn of_trail(settings: &Settings, bind: &OrderedBind, report: &Report) -> Opt
 /// The message about a bound pod, in event and condition.
 pub fn bound_to(node: &str) -> String {
     format!("Pod bound successfully to node {node}")
+}
+
+/// The message about a pod that could not be bound, in event and condition.
+pub fn not_bound_to(node: &str, pod: &PodRef, why: &str) -> String {
+    format!(
+        "Failed to bind pod {}/{} to node {node}: {why}",
+        pod.namespace, pod.name
+    )
 }
 
 /// The event about the end of an eviction.

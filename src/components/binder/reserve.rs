@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tracing::{debug, error};
 
 use super::groups::GroupId;
-use super::requests::{Caller, RequestError};
+use super::requests::{Caller, LATE, RequestError};
 use super::reservation;
 use crate::api::names::node_label;
 use crate::components::bus::{Schedulers, ToScheduler};
@@ -26,8 +26,6 @@ use crate::random;
 
 /// How often an object that blocks a creation is read again.
 const LOOKS: usize = 4;
-/// How late a request that was not answered may take effect.
-const LATE: Duration = Duration::from_secs(10);
 /// How often to look in the stores whether the watch has shown a reservation pod.
 const LOOK: Duration = Duration::from_millis(250);
 /// While the stores lack the pod, the API server is asked after 1, 2, 4, … looks, and after each of so many, which is every 8 s.

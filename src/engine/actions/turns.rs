@@ -15,7 +15,7 @@ use crate::engine::policy::{ActionKind, Policy};
 const STEPS_PER_POD: u64 = 32;
 
 /// The longest time without searches.
-const LONGEST_REST: Millis = 1_000;
+const LONGEST_PAUSE: Millis = 1_000;
 
 /// A round of searches, which ends when each pod group had its turn in each action. A pod group with the reused id of a deleted one waits for the next round.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub struct Turns {
     /// The steps of this cycle's searches that found nothing.
     steps: u64,
     /// No search before this time.
-    rest_until: Time,
+    paused_until: Time,
 }
 
 impl Turns {
@@ -42,10 +42,10 @@ impl Turns {
     }
 
     /// Whether there is no search at this time. The cycle counts as unfinished then.
-    pub fn rest(&mut self, now: Time) -> bool {
-        let rests = now < self.rest_until;
-        self.unfinished |= rests;
-        rests
+    pub fn paused(&mut self, now: Time) -> bool {
+        let paused = now < self.paused_until;
+        self.unfinished |= paused;
+        paused
     }
 
     /// An action has ended; its searches for these pod groups found nothing, in so many steps. `complete`: each pod group had its turn.
@@ -62,10 +62,10 @@ impl Turns {
 
     /// The cycle has ended. Returns when another is needed although no change may follow: to go on with the round, or as something has changed during it.
     pub fn conclude(&mut self, decided: bool, now: Time, policy: &Policy) -> Option<Time> {
-        let rest = std::mem::take(&mut self.steps) / policy.search_steps_per_ms.max(1);
-        let rest = Millis::try_from(rest).unwrap_or(LONGEST_REST);
-        if rest > 0 {
-            self.rest_until = Time(now.0.saturating_add(rest.min(LONGEST_REST)));
+        let pause = std::mem::take(&mut self.steps) / policy.search_steps_per_ms.max(1);
+        let pause = Millis::try_from(pause).unwrap_or(LONGEST_PAUSE);
+        if pause > 0 {
+            self.paused_until = Time(now.0.saturating_add(pause.min(LONGEST_PAUSE)));
         }
         let again = if std::mem::take(&mut self.unfinished) {
             self.changed |= decided;
@@ -74,7 +74,7 @@ impl Turns {
             self.without_result.clear();
             std::mem::take(&mut self.changed)
         };
-        again.then(|| self.rest_until.max(now))
+        again.then(|| self.paused_until.max(now))
     }
 }
 

@@ -29,7 +29,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
         return;
     }
     note_delays(cycle, action);
-    if cycle.kept.turns.rest(cycle.context.now) {
+    if cycle.kept.turns.paused(cycle.context.now) {
         return;
     }
     let mut pod_groups = preemptors(cycle, action);
