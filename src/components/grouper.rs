@@ -129,6 +129,8 @@ struct Grouper {
     walking: HashSet<Member>,
     walks: JoinSet<Walked>,
     outbox: VecDeque<Grouping>,
+    /// The pod group of the last one.
+    last_sent: Option<Arc<PodGroup>>,
     /// Pod groups that may stay unwritten, to be sent to the podgroups component.
     unwritten: Vec<Arc<PodGroup>>,
     /// Pods without a group that were reported to the podgroups component.
@@ -154,6 +156,7 @@ impl Grouper {
             walking: HashSet::new(),
             walks: JoinSet::new(),
             outbox: VecDeque::new(),
+            last_sent: None,
             unwritten: Vec::new(),
             with_obstacle: HashSet::new(),
             obstacles: Vec::new(),
@@ -458,6 +461,9 @@ impl Grouper {
         }
         self.grouped_pods.assign(pod, key.clone(), grouped.sub_group.clone());
         let group = self.writer.desire(&key, &grouped.group, &self.grouped_pods);
+        // Pods of a gang come one after the other: a large group is in memory once while they wait for the scheduler.
+        let group = self.last_sent.take().filter(|last| *last == group).unwrap_or(group);
+        self.last_sent = Some(Arc::clone(&group));
         if self.writer.may_stay_unwritten(&key) {
             self.unwritten.push(Arc::clone(&group));
         }

@@ -41,7 +41,7 @@ struct Case {
     lab: Lab,
     bus: Bus,
     /// The inboxes of the components to which it sends.
-    _others: (Vec<mpsc::Receiver<ToScheduler>>, mpsc::Receiver<ToPodGroups>),
+    others: (Vec<mpsc::Receiver<ToScheduler>>, mpsc::Receiver<ToPodGroups>),
 }
 
 impl Case {
@@ -55,7 +55,7 @@ impl Case {
         let case = Self {
             lab,
             bus,
-            _others: (inboxes.schedulers, inboxes.podgroups),
+            others: (inboxes.schedulers, inboxes.podgroups),
         };
         for kind in Kind::told_to(&[Listener::Grouper]) {
             case.tell(ToGrouper::Change(Change::Synced(kind))).await;
@@ -71,7 +71,12 @@ impl Case {
 
     /// The watch shows the pod.
     async fn show_pod(&self) {
-        let (pod, _) = self.lab.stores.pods.insert(pod());
+        self.show(pod()).await;
+    }
+
+    /// The watch shows a pod.
+    async fn show(&self, pod: Pod) {
+        let (pod, _) = self.lab.stores.pods.insert(pod);
         self.tell(ToGrouper::Change(Change::Applied(Object::Pod(pod)))).await;
     }
 
@@ -93,6 +98,39 @@ impl Case {
     async fn annotations(&self) -> Value {
         self.lab.see(&group()).await["metadata"]["annotations"].clone()
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_pod_groups_that_wait_for_the_scheduler_are_in_memory_once() {
+    let mut case = Case::start(Settings::default()).await;
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"namespace": "team", "name": "job", "annotations": {"kai.scheduler/batch-min-member": "3"}},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}}},
+    });
+    let uid = case.lab.create(job).await["metadata"]["uid"].clone();
+    for number in 0..3 {
+        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid, "controller": true});
+        case.show(read(json!({
+            "metadata": {
+                "namespace": "team", "name": format!("job-{number}"), "uid": format!("{number}"),
+                "ownerReferences": [owner],
+            },
+            "spec": {"schedulerName": "kai-scheduler", "containers": []}, "status": {"phase": "Pending"},
+        })))
+        .await;
+    }
+    let mut groups = Vec::new();
+    while let Ok(message) = case.others.0[0].try_recv() {
+        if let ToScheduler::Grouped(grouping) = message {
+            groups.push(grouping.group);
+        }
+    }
+    // Its creation has changed the group.
+    let [_, second, third] = &*groups else {
+        panic!("it is grouped {} times", groups.len());
+    };
+    assert!(Arc::ptr_eq(second, third));
 }
 
 #[tokio::test(start_paused = true)]

@@ -236,45 +236,43 @@ impl PodGroupWriter {
     /// Starts the next due write that is still needed.
     pub fn write_next(&mut self, slot: WriteSlot, grouped_pods: &GroupedPods) {
         let now = Instant::now();
-        loop {
-            self.marks_next = !self.marks_next;
-            let write = if self.marks_next {
-                self.next_mark(now, grouped_pods)
-                    .or_else(|| self.next_group(now, grouped_pods))
-            } else {
-                self.next_group(now, grouped_pods)
-                    .or_else(|| self.next_mark(now, grouped_pods))
-            };
-            let Some(write) = write else { return };
-            if let Some(write) = write {
-                self.writes.spawn(async move {
-                    let written = write.await;
-                    slot.end(written.error());
-                    written
-                });
-                return;
-            }
+        self.marks_next = !self.marks_next;
+        let write = if self.marks_next {
+            self.next_mark(now, grouped_pods)
+                .or_else(|| self.next_group(now, grouped_pods))
+        } else {
+            self.next_group(now, grouped_pods)
+                .or_else(|| self.next_mark(now, grouped_pods))
+        };
+        if let Some(write) = write {
+            self.writes.spawn(async move {
+                let written = write.await;
+                slot.end(written.error());
+                written
+            });
         }
     }
 
-    /// The write of the next pod's annotation that is due; `Some(None)` if it is not needed.
-    fn next_mark(&mut self, now: Instant, grouped_pods: &GroupedPods) -> Option<Option<BoxFuture<'static, Written>>> {
-        let pod = self.marks.start(now)?;
-        let write = self.mark(&pod, grouped_pods);
-        if write.is_none() {
+    /// The write of the next pod's annotation that is due. Those that are not needed are left out: there is one for each pod, and more than there are slots.
+    fn next_mark(&mut self, now: Instant, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
+        loop {
+            let pod = self.marks.start(now)?;
+            if let Some(write) = self.mark(&pod, grouped_pods) {
+                return Some(write);
+            }
             self.marks.finish(&pod);
         }
-        Some(write)
     }
 
-    /// The write of the next pod group that is due; `Some(None)` if it is not needed.
-    fn next_group(&mut self, now: Instant, grouped_pods: &GroupedPods) -> Option<Option<BoxFuture<'static, Written>>> {
-        let key = self.agenda.start(now)?;
-        let write = self.write(&key, grouped_pods);
-        if write.is_none() {
+    /// The write of the next pod group that is due, without those that are not needed.
+    fn next_group(&mut self, now: Instant, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
+        loop {
+            let key = self.agenda.start(now)?;
+            if let Some(write) = self.write(&key, grouped_pods) {
+                return Some(write);
+            }
             self.agenda.finish(&key);
         }
-        Some(write)
     }
 
     /// Keeps a group with running pods preemptible. Returns whether it would have become non-preemptible.
@@ -459,18 +457,19 @@ impl PodGroupWriter {
 
     /// The pod groups and sub-groups of pods without the annotation, with each group as it exists or is about to be written.
     pub fn unwritten(&self, grouped_pods: &GroupedPods) -> Vec<Grouping> {
-        let grouping = |entry: &Entry| {
-            let group = entry.group.as_ref()?;
-            if entry.names_its_group && entry.is_placed() {
-                return None;
-            }
+        let mut groups: HashMap<&GroupKey, Option<Arc<PodGroup>>> = HashMap::new();
+        let all = grouped_pods.all();
+        let unwritten = all.filter(|entry| !entry.names_its_group || !entry.is_placed());
+        let groupings = unwritten.filter_map(|entry| {
+            let key = entry.group.as_ref()?;
+            let group = groups.entry(key).or_insert_with(|| self.existing_or_desired(key));
             Some(Grouping {
                 pod: entry.pod.clone(),
-                group: self.existing_or_desired(group)?,
+                group: group.clone()?,
                 sub_group: entry.sub_group.as_deref().map(str::to_owned),
             })
-        };
-        grouped_pods.all().filter_map(grouping).collect()
+        });
+        groupings.collect()
     }
 
     /// Writes the annotation of a pod, unless it has it or is no longer pending.
