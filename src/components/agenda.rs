@@ -3,22 +3,26 @@
 //! This coalesces writes: an object that changes again before its time, or during its write, is written at most once more. Of the writes that are
 //! due, namespaces are served in turn. Pure: no clock, no client; what to write is decided when the write is due.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 
 use tokio::time::Instant;
 
 use super::fair::{Fair, InNamespace};
 
+/// When a write is due, and its number.
+type Place = (Instant, u64);
+
 /// Planned and running writes, by object.
 #[derive(Debug)]
 pub struct Agenda<K> {
-    planned: BTreeMap<(Instant, u64), K>,
-    places: HashMap<K, (Instant, u64)>,
+    planned: BTreeMap<Place, K>,
+    /// Of planned writes and of those that are due.
+    places: HashMap<K, Place>,
     /// Writes that are due.
     ready: Fair<K>,
-    /// When the first of them became due.
-    ready_since: Option<Instant>,
+    /// Their places.
+    ready_since: BTreeSet<Place>,
     running: HashSet<K>,
     again: HashMap<K, Instant>,
     sequence: u64,
@@ -30,7 +34,7 @@ impl<K> Default for Agenda<K> {
             planned: BTreeMap::new(),
             places: HashMap::new(),
             ready: Fair::default(),
-            ready_since: None,
+            ready_since: BTreeSet::new(),
             running: HashSet::new(),
             again: HashMap::new(),
             sequence: 0,
@@ -64,20 +68,22 @@ impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
     /// When the next write is due.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
-        let planned = self.planned.first_key_value().map(|((at, _), _)| *at);
-        self.ready_since.or(planned)
+        let ready = self.ready_since.first();
+        let first = ready.or_else(|| self.planned.first_key_value().map(|(place, _)| place));
+        first.map(|(at, _)| *at)
     }
 
     /// Starts the next write, if it is due; it ends with [`Agenda::finish`].
     pub fn start(&mut self, now: Instant) -> Option<K> {
         while let Some(due) = self.planned.first_entry().filter(|entry| entry.key().0 <= now) {
-            let ((at, _), key) = due.remove_entry();
-            self.places.remove(&key);
-            self.ready_since.get_or_insert(at);
+            let (place, key) = due.remove_entry();
+            self.ready_since.insert(place);
             self.ready.push(key);
         }
         let key = self.ready.pop()?;
-        self.ready_since.take_if(|_| self.ready.is_empty());
+        if let Some(place) = self.places.remove(&key) {
+            self.ready_since.remove(&place);
+        }
         self.running.insert(key.clone());
         Some(key)
     }
@@ -107,7 +113,7 @@ impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
         self.planned.clear();
         self.places.clear();
         self.ready.clear();
-        self.ready_since = None;
+        self.ready_since.clear();
         self.again.clear();
     }
 }
@@ -149,6 +155,19 @@ mod tests {
         assert_eq!(agenda.next(), Some(start));
         assert_eq!(agenda.start_due(later), ["loud/2", "quiet/1", "loud/3"]);
         assert_eq!(agenda.next(), None);
+    }
+
+    #[test]
+    fn a_backlog_is_as_old_as_the_oldest_write_in_it() {
+        let (mut agenda, start) = (Agenda::default(), Instant::now());
+        let [second, third] = [10, 20].map(|ms| start + Duration::from_millis(ms));
+        agenda.plan(&"a", start);
+        agenda.plan(&"b", second);
+        assert_eq!(agenda.start(second), Some("a"));
+        assert_eq!(agenda.next(), Some(second));
+        agenda.plan(&"c", third);
+        assert_eq!(agenda.start(third), Some("b"));
+        assert_eq!(agenda.next(), Some(third));
     }
 
     #[test]
