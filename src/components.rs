@@ -19,6 +19,7 @@ mod agenda;
 pub mod binder;
 pub mod bus;
 mod compact;
+pub mod connection_causes;
 pub mod connection_failures;
 pub mod events;
 pub mod fair;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+use super::connection_causes::Cause;
+
 /// Waits that double from the first to the longest.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
@@ -36,7 +38,7 @@ pub enum Failure {
     Gone,
     /// The object differs from what was assumed (409): read it again.
     Conflict,
-    /// The server is overloaded (429, 503): retry after the time that it asks for.
+    /// The server is overloaded (429, 503), or does not listen: retry after the time that it asks for.
     Busy,
     /// The request may have been carried out (timeout, dropped connection, 5xx): read before a retry.
     Unknown,
@@ -71,7 +73,17 @@ pub fn failure(error: &kube::Error) -> Failure {
             500..=599 => Failure::Unknown,
             _ => Failure::Refused,
         },
+        error if Cause::of(error).0 == Cause::Refused => Failure::Busy,
         _ => Failure::Unknown,
+    }
+}
+
+/// Whether the API server has not answered, or another server in its place (502, 504): what was sent may still take effect.
+#[must_use]
+pub fn is_unanswered(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => matches!(status.code, 502 | 504),
+        _ => failure(error) == Failure::Unknown,
     }
 }
 
@@ -135,6 +147,19 @@ mod tests {
             let error = answer(code, cause);
             assert_eq!(failure(&error), expected, "{code} {cause:?}");
             assert_eq!(refused_by_budget(&error), cause.is_some(), "{code} {cause:?}");
+            assert_eq!(is_unanswered(&error), code == 504, "{code} {cause:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_found_no_server_was_not_carried_out() {
+        use std::io::{Error, ErrorKind};
+        for (kind, expected) in [
+            (ErrorKind::ConnectionRefused, (Failure::Busy, false)),
+            (ErrorKind::ConnectionReset, (Failure::Unknown, true)),
+        ] {
+            let error = kube::Error::Service(Error::other(Error::from(kind)).into());
+            assert_eq!((failure(&error), is_unanswered(&error)), expected, "{kind}");
         }
     }
 }

@@ -37,6 +37,7 @@ const SHARED_BY_COMPONENTS: &[&str] = &[
     "agenda",
     "bus",
     "compact",
+    "connection_causes",
     "connection_failures",
     "fair",
     "figures",

@@ -7,7 +7,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::net::TcpStream;
 
-use crate::components::connection_failures::{Cause, ConnectionFailures, Side};
+use crate::components::connection_causes::Cause;
+use crate::components::connection_failures::{ConnectionFailures, Side};
 
 /// Accepts connections as `inner` does, and counts and logs those that fail.
 #[derive(Clone)]

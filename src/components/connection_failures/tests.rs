@@ -52,38 +52,3 @@ fn recovery_is_logged_once() {
     known.failed(began, "10.0.0.1:443", Cause::Refused);
     assert_eq!(known.broken.take(), None);
 }
-
-#[test]
-fn causes_are_found_in_wrapped_errors() {
-    let wrapped = |tls: Tls| io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
-    let unknown = Tls::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-    for (error, cause, why) in [
-        (
-            wrapped(unknown),
-            Cause::Certificate,
-            "the certificate of the other side is not accepted (UnknownIssuer)",
-        ),
-        (
-            wrapped(Tls::AlertReceived(AlertDescription::UnknownCA)),
-            Cause::Certificate,
-            "the other side does not accept our certificate (UnknownCA)",
-        ),
-        (
-            wrapped(Tls::InvalidMessage(rustls::InvalidMessage::InvalidContentType)),
-            Cause::NotTls,
-            "what came is no TLS (received corrupt message of type InvalidContentType)",
-        ),
-        (
-            io::Error::from(io::ErrorKind::ConnectionRefused),
-            Cause::Refused,
-            "connection refused",
-        ),
-        (
-            io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof"),
-            Cause::Closed,
-            "tls handshake eof",
-        ),
-    ] {
-        assert_eq!(Cause::of(&error), (cause, why.to_owned()));
-    }
-}

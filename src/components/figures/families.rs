@@ -1,7 +1,7 @@
 //! Every family of metrics: its name, kind, labels and meaning. Those under `kai_` are KAI's, with its names, labels and units;
 //! `unikai_` are ours.
 
-use crate::components::connection_failures;
+use crate::components::connection_causes;
 use crate::engine::decision::Cause;
 use crate::engine::model::digest;
 use crate::engine::policy::ActionKind;
@@ -436,7 +436,7 @@ pub const OF_THE_PROCESS: &[Family] = &[
         "unikai_connection_failures_total",
         &[
             ("side", &["webhooks", "api_server"]),
-            ("cause", &connection_failures::Cause::NAMES),
+            ("cause", &connection_causes::Cause::NAMES),
         ],
         "Connections that failed: of clients to the webhooks, and ours to the API server.",
     ),

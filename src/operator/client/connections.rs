@@ -9,7 +9,8 @@ use hyper::body::{Body, Bytes};
 use tower::BoxError;
 
 use super::deadline::TimedOut;
-use crate::components::connection_failures::{Cause, ConnectionFailed, ConnectionFailures, Side, links};
+use crate::components::connection_causes::{Cause, links};
+use crate::components::connection_failures::{ConnectionFailed, ConnectionFailures, Side};
 use crate::operator::fence::Fenced;
 
 /// The address of the API server, and the failed connections to it. Clones share them.
