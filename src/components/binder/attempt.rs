@@ -12,10 +12,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::claims::Claims;
+use super::requests::LATE;
 use crate::api::names::{annotation, condition, reason};
 use crate::clock;
 use crate::components::bus::{Evict, OrderedBind, PodRef, Step, StepLog};
-use crate::components::retry::{Backoff, Failure, asked_pause, failure, refused_by_budget};
+use crate::components::retry::{Backoff, Failure, asked_pause, failure, is_unanswered, refused_by_budget};
 use crate::components::watches::{Stores, found_group, recorded_group};
 use crate::components::{Context, pods};
 use crate::engine::policy::DisruptionBudgets;
@@ -24,6 +25,8 @@ use crate::engine::policy::DisruptionBudgets;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests per bind.
 const BIND_TRIES: u32 = 5;
+/// Further requests per bind while one that was not answered may still take effect.
+const LATE_TRIES: u32 = 10;
 /// Requests per eviction: fewer, since other victims may be found.
 const EVICT_TRIES: u32 = 2;
 /// Backoff between requests: initial and maximum.
@@ -67,8 +70,10 @@ pub struct Report {
     pub tried: bool,
     /// What kind of failure the last one was; for metrics.
     pub cause: &'static str,
-    /// It failed as far as is known, but a request may have taken effect: the pod could not be read since.
+    /// It failed as far as is known, but a request may have taken effect, or still may: the pod could not be read since, or not late enough.
     pub uncertain: bool,
+    /// Until when a request that was not answered may take effect.
+    pub late_until: Option<Instant>,
     /// It failed because no GPU could be reserved on the node.
     pub no_device: bool,
     /// Duration of each answered request.
@@ -88,6 +93,7 @@ impl Report {
             tried: true,
             cause: "",
             uncertain: false,
+            late_until: None,
             no_device: false,
             answers: Vec::new(),
             refusals: 0,
@@ -108,6 +114,34 @@ impl Report {
         Self {
             uncertain: false,
             ..self
+        }
+    }
+
+    /// The same after the pod was read at that time, and is unbound.
+    fn unbound(self, read: Instant) -> Self {
+        Self {
+            uncertain: self.may_take_effect(read),
+            ..self
+        }
+    }
+
+    /// Whether at that time a request that was not answered might still take effect.
+    fn may_take_effect(&self, at: Instant) -> bool {
+        self.late_until.is_some_and(|until| at < until)
+    }
+
+    /// Of this attempt and the next.
+    fn then(mut self, next: Self) -> Self {
+        self.answers.extend(next.answers);
+        let late_until = self.late_until.max(next.late_until);
+        let is_late = late_until.is_some_and(|until| Instant::now() < until);
+        Self {
+            uncertain: matches!(next.ending, Ending::Failed(_)) && (next.uncertain || is_late),
+            late_until,
+            answers: self.answers,
+            refusals: self.refusals + next.refusals,
+            pause: self.pause.max(next.pause),
+            ..next
         }
     }
 
@@ -139,22 +173,6 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Reads the pod until it is known whether it is bound, or the term is over: what it may hold is given to nobody before.
-    pub async fn until_known(&self, bind: &OrderedBind, mut report: Report) -> Report {
-        let mut tries = 0;
-        while report.uncertain && self.context.is_leading() && !self.context.shutdown.is_cancelled() {
-            tries += 1;
-            sleep(AGAIN.wait(tries)).await;
-            report = match self.look(&bind.placement.pod, Some(&bind.placement.node)).await {
-                Some(Seen::Bound) => report.with(Ending::Done),
-                Some(Seen::Overtaken) => report.with(Ending::Overtaken),
-                Some(Seen::Unbound) => report.certain(),
-                None => report,
-            };
-        }
-        report
-    }
-
     /// Whether the pod still names the pod group of the decision, as far as is known.
     fn names_its_group(&self, bind: &OrderedBind) -> bool {
         let pod = &bind.placement.pod;
@@ -162,7 +180,7 @@ impl Attempt {
         known.is_none_or(|known| bind.names_its_group(&known))
     }
 
-    /// Binds a pod.
+    /// Binds a pod. The end is known, unless the term or the process ends before.
     pub async fn bind(&self, bind: &OrderedBind) -> Report {
         if let Some(group) = self.group_to_record(bind) {
             let report = self
@@ -170,13 +188,13 @@ impl Attempt {
                 .step("record the pod group", self.record_group(bind, group))
                 .await;
             if report.ending != Ending::Done {
-                return report;
+                return report.certain();
             }
         }
         if !bind.labels.is_empty() {
             let report = self.steps.step("label the pod", self.label(bind)).await;
             if report.ending != Ending::Done {
-                return report;
+                return report.certain();
             }
         }
         if !bind.steps.contains(&Step::Claims) {
@@ -192,6 +210,7 @@ impl Attempt {
         };
         let pod = &bind.placement.pod;
         if matches!(report.ending, Ending::Failed(_))
+            && !report.uncertain
             && let Some(Seen::Unbound) = self.look(pod, Some(&bind.placement.node)).await
         {
             claims.release().await;
@@ -258,8 +277,33 @@ impl Attempt {
                 .await
                 .map(drop)
         };
-        let certain = self.until_certain(pod, Some(&bind.placement.node), BIND_TRIES, post);
-        self.steps.step("post binding", certain).await
+        self.steps.step("post binding", self.until_known(bind, post)).await
+    }
+
+    /// Repeats the Binding until it is known whether the pod is bound, or the term is over: what it may hold is given to nobody before.
+    async fn until_known<F>(&self, bind: &OrderedBind, post: impl Fn() -> F) -> Report
+    where
+        F: Future<Output = Result<(), kube::Error>>,
+    {
+        let (pod, node) = (&bind.placement.pod, Some(&*bind.placement.node));
+        let mut report = self.until_certain(pod, node, BIND_TRIES, &post).await;
+        let mut tries = 0;
+        while report.uncertain && self.context.is_leading() && !self.context.shutdown.is_cancelled() {
+            tries += 1;
+            sleep(AGAIN.wait(tries)).await;
+            let read = Instant::now();
+            report = match self.look(pod, node).await {
+                Some(Seen::Bound) => report.with(Ending::Done),
+                Some(Seen::Overtaken) => report.with(Ending::Overtaken),
+                // Its place is kept anyway until an earlier request can no longer take effect.
+                Some(Seen::Unbound) if report.may_take_effect(read) && tries <= LATE_TRIES => {
+                    report.then(self.until_certain(pod, node, 1, &post).await)
+                }
+                Some(Seen::Unbound) => report.unbound(read),
+                None => report,
+            };
+        }
+        report
     }
 
     /// Evicts a pod, with its own grace period: by the eviction API, which respects disruption budgets, or by a deletion where
@@ -291,7 +335,7 @@ impl Attempt {
         for tries in 1..=most {
             let sent = Instant::now();
             let answer = timeout(TIMEOUT, request()).await;
-            let mut by_budget = false;
+            let (mut by_budget, mut unanswered) = (false, true);
             let (failure, why, pause) = match answer {
                 Ok(Ok(())) => {
                     report.answers.push(sent.elapsed());
@@ -299,7 +343,7 @@ impl Attempt {
                     return report;
                 }
                 Ok(Err(error)) => {
-                    by_budget = refused_by_budget(&error);
+                    (by_budget, unanswered) = (refused_by_budget(&error), is_unanswered(&error));
                     (failure(&error), error.to_string(), asked_pause(&error))
                 }
                 Err(_) => (
@@ -309,6 +353,10 @@ impl Attempt {
                 ),
             };
             debug!(ns = %pod.namespace, name = %pod.name, error = why, tries, "request failed");
+            let answered = Instant::now();
+            if unanswered {
+                report.late_until = Some(sent + LATE);
+            }
             report.ending = Ending::Failed(why);
             report.cause = if by_budget { "budget" } else { failure.as_str() };
             match failure {
@@ -318,7 +366,7 @@ impl Attempt {
                     Some(Seen::Bound) => return report.with(Ending::Done),
                     Some(Seen::Overtaken) => return report.with(Ending::Overtaken),
                     // Refused for a reason that the pod does not show, such as scheduling gates.
-                    Some(Seen::Unbound) => return report.certain(),
+                    Some(Seen::Unbound) => return report.unbound(answered),
                     None => {
                         report.uncertain = true;
                         sleep(AGAIN.wait(tries)).await;
@@ -335,7 +383,7 @@ impl Attempt {
                     match self.look(pod, node).await {
                         Some(Seen::Bound) => return report.with(Ending::Done),
                         Some(Seen::Overtaken) => return report.with(Ending::Overtaken),
-                        Some(Seen::Unbound) => report.uncertain = false,
+                        Some(Seen::Unbound) => report = report.unbound(answered),
                         None => report.uncertain = true,
                     }
                 }

@@ -22,11 +22,7 @@ pub async fn carry_out(attempt: &Attempt, job: &Job) -> Report {
             let pod = &bind.placement.pod;
             decided(bind);
             let span = info_span!("bind", ns = %pod.namespace, name = %pod.name, node = %bind.placement.node);
-            let bound = async {
-                let report = attempt.bind(bind).await;
-                attempt.until_known(bind, report).await
-            };
-            bound.instrument(span).await
+            attempt.bind(bind).instrument(span).await
         }
         Job::Evict(evict) => {
             let span = info_span!("evict", ns = %evict.pod.namespace, name = %evict.pod.name);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::running::{Case, typed};
 use super::*;
@@ -210,11 +210,39 @@ async fn while_the_pod_cannot_be_read_it_may_be_bound() {
 
     lab.fault(Match::bindings(), refuse(409), Times::Always);
     let unreadable = lab.fault(reads(), refuse(500), Times::Always);
-    let report = lab.attempt().bind(&bind(&lab.pod("b").await, "n1")).await;
-    assert!(failed(&report) && report.uncertain, "{report:?}");
+    let (attempt, ordered) = (lab.attempt(), bind(&lab.pod("b").await, "n1"));
+    timeout(seconds(60), attempt.bind(&ordered))
+        .await
+        .expect_err("it goes on");
     lab.server.faults().remove(unreadable);
     let report = lab.attempt().bind(&bind(&lab.pod("c").await, "n1")).await;
     assert!(failed(&report) && !report.uncertain, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_that_was_not_answered_may_still_take_effect() {
+    for late in [true, false] {
+        let lab = Lab::new().await;
+        let (attempt, ordered) = (lab.attempt(), bind(&lab.pod("a").await, "n1"));
+        lab.fault(Match::bindings(), Effect::Drop, Times::Next(1));
+        let rule = lab.fault(Match::bindings(), refuse(403), Times::Always);
+        let began = Instant::now();
+        let takes_effect = async {
+            sleep(seconds(4)).await;
+            if late {
+                lab.server.faults().remove(rule);
+                lab.bind_to("a", "n1").await;
+            }
+        };
+        let (report, ()) = tokio::join!(attempt.bind(&ordered), takes_effect);
+        if late {
+            assert_eq!(report.ending, Ending::Done);
+        } else {
+            assert!(failed(&report) && !report.uncertain, "{report:?}");
+            assert_eq!(report.cause, "refused");
+            assert!(began.elapsed() >= seconds(10), "{:?}", began.elapsed());
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

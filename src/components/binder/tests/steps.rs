@@ -353,6 +353,8 @@ async fn a_bind_that_fails_at_the_end_is_undone_unless_the_process_ends() {
 #[tokio::test(start_paused = true)]
 async fn a_bind_of_which_the_end_is_not_known_is_not_undone() {
     let case = Case::new().await;
+    // Else it would go on.
+    case.lab.lose();
     let faults = case.lab.server.faults();
     let answers = faults.add(Match::bindings(), Effect::FailAfter { code: 504 }, Times::Always);
     let reads = faults.add(Match::verb_on("get", "pods"), refuse(429), Times::Always);
