@@ -233,7 +233,7 @@ impl Engine {
         let delays = cycle.log.delayed_until.iter();
         self.wake
             .extend(delays.map(|until| (*until, WakeReason::PreemptionDelay)));
-        let protection = cycle.log.protected_until;
+        let protection = cycle.kept.turns.protected_until(cycle.log.protected_until, now);
         self.wake
             .extend(protection.map(|until| (until, WakeReason::MinRuntime)));
         Self::report_waiting(&mut self.reported, &mut cycle, &mut decisions);

@@ -30,6 +30,8 @@ pub struct Turns {
     steps: u64,
     /// No search before this time.
     paused_until: Time,
+    /// The earliest end of a minimum runtime that kept a search of this round from victims.
+    protected_until: Option<Time>,
 }
 
 impl Turns {
@@ -55,6 +57,13 @@ impl Turns {
         self.unfinished |= !complete;
     }
 
+    /// When the first minimum runtime ends that kept a search of this round from victims; `until`: the same of this cycle.
+    pub fn protected_until(&mut self, until: Option<Time>, now: Time) -> Option<Time> {
+        let earlier = self.protected_until.filter(|earlier| *earlier > now);
+        self.protected_until = earlier.into_iter().chain(until).min();
+        self.protected_until
+    }
+
     /// The model has changed.
     pub fn changed(&mut self) {
         self.changed |= !self.without_result.is_empty();
@@ -72,6 +81,7 @@ impl Turns {
             true
         } else {
             self.without_result.clear();
+            self.protected_until = None;
             std::mem::take(&mut self.changed)
         };
         again.then(|| self.paused_until.max(now))
@@ -88,4 +98,25 @@ pub fn steps(work: Work) -> u64 {
 #[must_use]
 pub fn exceeds_limit(work: Work, policy: &Policy) -> bool {
     steps(work) > policy.max_steps_per_search
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_minimum_runtime_counts_until_the_round_of_searches_ends() {
+        let (mut turns, policy) = (Turns::default(), Policy::default());
+        let mut cycle = |now: i64, until: Option<i64>, complete: bool| {
+            turns.end(ActionKind::Reclaim, Vec::new(), 0, complete);
+            let until = turns.protected_until(until.map(Time), Time(now));
+            turns.conclude(false, Time(now), &policy);
+            until.map(|until| until.0)
+        };
+        assert_eq!(cycle(0, Some(50), false), Some(50));
+        assert_eq!(cycle(10, None, false), Some(50), "others had their turns");
+        assert_eq!(cycle(20, Some(40), false), Some(40));
+        assert_eq!(cycle(40, Some(60), true), Some(60), "the first is over");
+        assert_eq!(cycle(45, None, true), None, "each pod group was searched for again");
+    }
 }
