@@ -51,7 +51,7 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
             .exceeds
             .extend(beyond.get(&eviction.pod.uid).into_iter().flatten().cloned());
     }
-    limits::await_evictions(model, &mut decisions.bind);
+    limits::await_evictions(model, context.policy, &mut decisions.bind);
     for &pod_group in &log.timed {
         let pod_group = &model.pod_groups()[pod_group];
         if let Some(input) = &pod_group.input {

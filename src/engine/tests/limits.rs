@@ -74,6 +74,18 @@ fn a_bind_awaits_nothing_where_the_limit_has_room() {
 }
 
 #[test]
+fn a_bind_awaits_nothing_where_limits_do_not_count() {
+    let (mut engine, _) = evicted_and_then_another("-1 L2");
+    let mut policy = Policy {
+        actions: vec![ActionKind::Allocate],
+        ..Policy::default()
+    };
+    policy.plugins.proportion = None;
+    engine.set_policy(policy);
+    assert_eq!(bound(&mut engine), ["urgent-000 after []"]);
+}
+
+#[test]
 fn a_bind_awaits_no_pod_that_is_seen_to_terminate() {
     let (mut engine, running) = evicted_and_then_another("-1 L2");
     let terminating = PodInput {

@@ -8,6 +8,7 @@ use crate::engine::input::Name;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodId, QueueId};
 use crate::engine::model::resources::{Shared, add};
+use crate::engine::policy::Policy;
 
 /// Pods of a queue and those below it whose eviction is decided but may be refused.
 #[derive(Default)]
@@ -23,10 +24,10 @@ struct OverLimit {
     evicting: Arc<[Name]>,
 }
 
-/// Records in each bind the evictions without which a queue would exceed its limit.
-pub fn await_evictions(model: &mut Model, binds: &mut [Bind]) {
+/// Records in each bind the evictions without which a queue would exceed its limit. Without the plugin `proportion` limits do not count.
+pub fn await_evictions(model: &mut Model, policy: &Policy, binds: &mut [Bind]) {
     let evicting = model.evicting();
-    if evicting.is_empty() || binds.is_empty() {
+    if policy.plugins.proportion.is_none() || evicting.is_empty() || binds.is_empty() {
         return;
     }
     let over_limit = queues_over_limit(model, &evicting);
