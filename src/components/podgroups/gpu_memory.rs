@@ -9,6 +9,7 @@ use crate::api::names::{annotation, node_label};
 use crate::api::quantity;
 use crate::components::pods;
 use crate::components::watches::Key;
+use crate::mirror::node::gpu_memory_mib;
 
 /// Which of these pods are on which node.
 #[derive(Debug, Default)]
@@ -83,7 +84,7 @@ fn node_that_counts(pod: &Pod) -> Option<&str> {
 pub fn of_one_gpu(node: &Node) -> Option<i64> {
     let labels = node.metadata.labels.as_ref()?;
     if let Some(memory) = labels.get(node_label::GPU_MEMORY) {
-        return memory.parse().ok().filter(|memory| *memory > 0);
+        return gpu_memory_mib(memory).filter(|memory| *memory > 0);
     }
     let size = labels
         .keys()
@@ -128,6 +129,18 @@ mod tests {
             pods.forget(&Key::of(&pod(name, None, json!({})).metadata));
         }
         assert!(pods.nodes.is_empty() && pods.nodes_of.is_empty());
+    }
+
+    #[test]
+    fn a_label_in_bytes_is_read_as_by_the_scheduler() {
+        for (label, expected) in [
+            ("16384", Some(16_384)),
+            ("17179869184", Some(16_384)),
+            ("0", None),
+            ("a", None),
+        ] {
+            assert_eq!(of_one_gpu(&node("n1", label)), expected, "{label}");
+        }
     }
 
     #[test]
