@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::plan::{ForgedField, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of};
 use crate::run::{self, Simulation};
-use crate::state::PodSeen;
+use crate::state::{OF_TENANT, PodSeen};
 
 /// Who acts.
 pub struct Actors {
@@ -126,7 +126,7 @@ impl Actors {
             Step::Pod { .. } | Step::Share { .. } | Step::Job { .. } | Step::Gang { .. } | Step::Grow(_) => {
                 simulation.actors().create(simulation, step).await;
             }
-            Step::DeletePod(_) | Step::DeleteGroup(_) | Step::Forge { .. } => {
+            Step::DeletePod(_) | Step::DeleteGroup(_) | Step::Forge { .. } | Step::GroupOfPod { .. } => {
                 simulation.check(crate::invariants::ALWAYS);
                 simulation.actors().change(simulation, step).await;
             }
@@ -278,6 +278,13 @@ impl Actors {
                     .patch(&victim.name, &PatchParams::default(), &Patch::Merge(patch))
                     .await;
             }
+            Step::GroupOfPod { pod, queue, min } => {
+                let Some(pod) = pick(&own, *pod) else { return };
+                let own = format!("pg-{}-{}", pod.name, pod.uid);
+                let mut group = group(&own, &pod.namespace, QUEUES[*queue], *min);
+                group["metadata"]["labels"][OF_TENANT] = json!("");
+                let _ = create(&self.tenant, group).await;
+            }
             _ => {}
         }
     }
@@ -337,25 +344,28 @@ impl Actors {
             .await;
     }
 
-    /// Sets a queue's limit and quota of GPUs; -1 is none.
-    pub async fn limit(&self, name: &str, limit: i64, quota: i64) {
+    /// Sets a queue's limit and quota of GPUs; -1 is none. Returns whether that was accepted.
+    pub async fn limit(&self, name: &str, limit: i64, quota: i64) -> bool {
         let patch = json!({"spec": {"resources": {"gpu": {"limit": limit, "quota": quota}}}});
         let kind = kind_of(&queue(name, None, -1, 0));
         let api: Api<DynamicObject> = Api::all_with(self.admin.clone(), &kind);
-        let _ = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.is_ok()
     }
 
-    /// Administrators bring nodes and queues back.
-    pub async fn put_in_order(simulation: &Simulation) {
+    /// Administrators bring nodes and queues back. Returns whether all queues are there: webhooks need a replica that answers.
+    pub async fn put_in_order(simulation: &Simulation) -> bool {
         let actors = simulation.actors();
+        let mut accepted = true;
         for (name, parent) in run::queues() {
             let _ = create(&actors.admin, queue(name, parent, -1, 0)).await;
-            actors.limit(name, -1, 0).await;
+            accepted &= actors.limit(name, -1, 0).await;
         }
         for (name, gpus) in NODES {
             let _ = simulation.world.add_node(run::node(name, *gpus)).await;
             actors.cordon(name, false).await;
         }
+        accepted
     }
 
     /// Tenants delete everything.
@@ -365,7 +375,7 @@ impl Actors {
             delete(&actors.tenant, &job).await;
         }
         for group in simulation.server.objects("scheduling.run.ai", "podgroups") {
-            if is_gang(&group) {
+            if is_gang(&group) || !group["metadata"]["labels"][OF_TENANT].is_null() {
                 delete(&actors.tenant, &group).await;
             }
         }

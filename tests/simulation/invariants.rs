@@ -200,8 +200,8 @@ impl History {
                 return true;
             };
             pod.queue.clone_from(&group.queue);
-            // The limits at its bind are not remembered for longer.
-            if now.at < *since + LATE {
+            // The limits at its bind are not remembered for longer. A tenant may move the charge of a pod whose group is not written yet.
+            if now.at < *since + LATE && !group.of_tenant {
                 self.new_in_group.insert(uid.clone());
             }
             false

@@ -4,7 +4,7 @@
 //! of the fence and the end of the Lease is for that.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ const TOO_LATE: Duration = Duration::from_secs(40);
 pub enum LinkFault {
     /// Nothing arrives and nothing comes back; of one resource, or of all.
     Cut(Option<&'static str>),
+    /// Requests fail at once, and those under way and watches break, as when the server is down; of one resource, or of all.
+    Down(Option<&'static str>),
     /// Each request has a request fault with this probability, in percent.
     Chance(u8),
     /// Watches of one resource show nothing new; of all with `None`.
@@ -232,6 +234,10 @@ impl Link {
             self.run.story.request(&self.name, &call.line(), "lost");
             return std::future::pending().await;
         }
+        if self.is_down(&resource) {
+            self.run.story.request(&self.name, &call.line(), "connection refused");
+            return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        }
         match crash_point {
             Some(CrashPoint::Before) => {
                 self.run
@@ -249,7 +255,7 @@ impl Link {
         }
         if request_fault == Some(RequestFault::NeverThere) {
             self.run.story.request(&self.name, &call.line(), "lost");
-            return std::future::pending().await;
+            return Err(self.broken(&resource).await);
         }
         if let Some(RequestFault::Refused(code)) = request_fault {
             self.run
@@ -258,7 +264,7 @@ impl Link {
             sleep(delays.1).await;
             return Ok(refusal(code));
         }
-        // A request that was sent arrives, even if its sender no longer waits.
+        // A request that was sent arrives, even if its sender no longer waits, or its connection breaks.
         let link = self.clone();
         let arrived = tokio::spawn(async move {
             sleep(delays.0).await;
@@ -272,14 +278,32 @@ impl Link {
             }
             answer
         });
-        let answer = arrived.await??;
-        sleep(delays.1).await;
+        let answered = async {
+            let answer = arrived.await?;
+            sleep(delays.1).await;
+            answer
+        };
+        let answer = tokio::select! {
+            biased;
+            broken = self.broken(&resource) => return Err(broken),
+            answer = answered => answer?,
+        };
         match request_fault {
-            Some(RequestFault::NeverBack) => std::future::pending().await,
+            Some(RequestFault::NeverBack) => Err(self.broken(&resource).await),
             Some(RequestFault::FailedAfter(code)) => Ok(refusal(code)),
-            _ if self.is_cut(&resource) => std::future::pending().await,
+            _ if self.is_cut(&resource) => Err(self.broken(&resource).await),
             _ => Ok(answer.map(|body| self.held_back(body, resource))),
         }
+    }
+
+    /// Waits until the server is down for a resource, which breaks its connections.
+    async fn broken(&self, resource: &str) -> BoxError {
+        let mut changed = self.changed.subscribe();
+        while !self.is_down(resource) {
+            // This link is a sender.
+            let _ = changed.changed().await;
+        }
+        reset().into()
     }
 
     /// Draws the fault of a request, the delays of request and response, and whether the replica crashes.
@@ -298,7 +322,7 @@ impl Link {
         };
         let chance = state.faults.iter().find_map(|(_, fault)| match fault {
             LinkFault::Chance(percent) => Some(*percent),
-            LinkFault::Cut(_) | LinkFault::Stale(_) => None,
+            LinkFault::Cut(_) | LinkFault::Down(_) | LinkFault::Stale(_) => None,
         });
         let random = &mut state.random;
         let mut there = Duration::from_micros(random.u64(200..3_000));
@@ -326,10 +350,19 @@ impl Link {
     }
 
     fn is_cut(&self, resource: &str) -> bool {
+        self.has_fault(|fault| matches!(fault, LinkFault::Cut(of) if of.is_none_or(|of| of == resource)))
+    }
+
+    fn is_down(&self, resource: &str) -> bool {
+        self.has_fault(|fault| matches!(fault, LinkFault::Down(of) if of.is_none_or(|of| of == resource)))
+    }
+
+    fn has_fault(&self, is: impl Fn(&LinkFault) -> bool) -> bool {
         let now = Instant::now();
-        self.state().faults.iter().any(|(until, fault)| {
-            *until > now && matches!(fault, LinkFault::Cut(of) if of.is_none_or(|of| of == resource))
-        })
+        self.state()
+            .faults
+            .iter()
+            .any(|(until, fault)| *until > now && is(fault))
     }
 
     /// Until when watches of a resource show nothing.
@@ -339,7 +372,7 @@ impl Link {
         let faults = state.faults.iter().filter(|(until, _)| *until > now);
         let stale = faults.filter(|(_, fault)| match fault {
             LinkFault::Cut(of) | LinkFault::Stale(of) => of.is_none_or(|of| of == resource),
-            LinkFault::Chance(_) => false,
+            LinkFault::Chance(_) | LinkFault::Down(_) => false,
         });
         stale.map(|(until, _)| *until).max()
     }
@@ -442,6 +475,9 @@ impl Link {
                     if link.has_crashed() {
                         std::future::pending::<()>().await;
                     }
+                    if link.is_down(&resource) {
+                        return Some((Err(reset()), (link, chunks, drops, changed, resource)));
+                    }
                     if let Some(until) = link.stale_until(&resource) {
                         tokio::select! {
                             biased;
@@ -457,7 +493,7 @@ impl Link {
                         _ = changed.changed() => {}
                         chunk = chunks.next() => {
                             let chunk = chunk?.ok()?;
-                            return Some((Ok::<_, Infallible>(chunk), (link, chunks, drops, changed, resource)));
+                            return Some((Ok(chunk), (link, chunks, drops, changed, resource)));
                         }
                     }
                 }
@@ -525,6 +561,11 @@ fn resource_of(path: &str) -> &str {
         ["namespaces", _, resource, ..] | [resource, ..] => resource,
         [] => "",
     }
+}
+
+/// The error of a connection that breaks.
+fn reset() -> io::Error {
+    io::ErrorKind::ConnectionReset.into()
 }
 
 fn refusal(code: u16) -> Response<Body> {

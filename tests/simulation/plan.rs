@@ -73,6 +73,12 @@ pub enum Step {
         pod: usize,
         field: ForgedField,
     },
+    /// A tenant creates a PodGroup with the name of a pod's own one, if it is not written yet.
+    GroupOfPod {
+        pod: usize,
+        queue: usize,
+        min: u32,
+    },
     /// An administrator changes the limit and the quota of a queue, in GPUs; none is -1.
     Limit {
         queue: usize,
@@ -198,7 +204,12 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
         38..=40 => Step::Grow(which),
         41..=54 => Step::DeletePod(which),
         55..=61 => Step::DeleteGroup(which),
-        62..=67 if hostile => Step::Forge {
+        62 if hostile => Step::GroupOfPod {
+            pod: which,
+            queue,
+            min: random.u32(1..4),
+        },
+        63..=67 if hostile => Step::Forge {
             pod: which,
             field: *random
                 .choice(&[
@@ -226,10 +237,15 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
         79 | 80 => Step::NodeBack(node),
         81 => Step::LoseGpus(node),
         82 => Step::KubeletStops(node),
-        83..=86 if faults => Step::LinkFault {
+        83..=85 if faults => Step::LinkFault {
             replica,
             fault: LinkFault::Chance(*random.choice(&[5, 20, 60]).unwrap_or(&20)),
             lasts: Duration::from_secs(random.u64(1..20)),
+        },
+        86 if faults => Step::LinkFault {
+            replica,
+            fault: LinkFault::Down(some_kind(random)),
+            lasts: Duration::from_millis(random.u64(200..20_000)),
         },
         87 if faults => Step::LinkFault {
             replica,

@@ -22,10 +22,11 @@ use crate::plan::{self, NODES, PARENTS, QUEUES, REPLICAS, Step, Timed};
 use crate::state::{Reader, State};
 use crate::story::{Story, Violation};
 
-/// How long after the last fault webhooks are answered.
-const WEBHOOKS: Duration = Duration::from_secs(60);
+/// How often administrators try to put everything in order after the last fault, and how often at most: until webhooks are answered.
+const TRY_EVERY: Duration = Duration::from_secs(3);
+const TRIES: u32 = 20;
 /// How long after that everything must be in order.
-const REST: Duration = Duration::from_secs(400);
+const REST: Duration = Duration::from_secs(440);
 /// How long after the last workload is deleted nothing may be left.
 const EMPTY: Duration = Duration::from_secs(200);
 
@@ -265,9 +266,12 @@ impl Simulation {
             self.replicas[at].link.end_faults();
             self.start_at(at).await;
         }
-        // Webhooks need a replica that answers.
-        sleep(WEBHOOKS).await;
-        Actors::put_in_order(self).await;
+        for _ in 0..TRIES {
+            sleep(TRY_EVERY).await;
+            if Actors::put_in_order(self).await {
+                break;
+            }
+        }
         self.pass(REST, invariants::AT_REST).await;
         self.story.step(steps.len(), "all workloads are deleted");
         Actors::delete_all(self).await;

@@ -293,7 +293,8 @@ impl Soak {
             return;
         }
         let fault = match kind {
-            0 | 1 => Some(LinkFault::Chance(*self.random.choice(&[5, 20, 60]).unwrap_or(&20))),
+            0 => Some(LinkFault::Chance(*self.random.choice(&[5, 20, 60]).unwrap_or(&20))),
+            1 => Some(LinkFault::Down(plan::some_kind(&mut self.random))),
             2 => Some(LinkFault::Cut(plan::some_kind(&mut self.random))),
             3 => Some(LinkFault::Stale(plan::some_kind(&mut self.random))),
             _ => None,

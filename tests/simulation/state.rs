@@ -9,6 +9,9 @@ use unikai::devcluster::apiserver::in_process::{InProcess, Stored};
 
 use crate::plan::{POOL_LABEL, TEAMS};
 
+/// The label of a PodGroup that a tenant wrote in the grouper's place.
+pub const OF_TENANT: &str = "of-tenant";
+
 /// The fields of a pod that rules use.
 #[derive(Clone, Debug, Default)]
 pub struct PodSeen {
@@ -70,6 +73,8 @@ pub struct GroupSeen {
     pub queue: String,
     pub min: usize,
     pub non_preemptible: bool,
+    /// A tenant wrote it in the grouper's place.
+    pub of_tenant: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -373,6 +378,7 @@ fn group(stored: &Value) -> GroupSeen {
         queue: stored["spec"]["queue"].as_str().unwrap_or_default().to_owned(),
         min: stored["spec"]["minMember"].as_u64().unwrap_or(1) as usize,
         non_preemptible: is_non_preemptible(&stored["spec"]["priorityClassName"]),
+        of_tenant: !stored["metadata"]["labels"][OF_TENANT].is_null(),
     }
 }
 
