@@ -12,28 +12,21 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::claims::Claims;
-use super::requests::LATE;
+use super::requests::{AGAIN, LATE, TIMEOUT};
 use crate::api::names::{annotation, condition, reason};
 use crate::clock;
 use crate::components::bus::{Evict, OrderedBind, PodRef, Step, StepLog};
-use crate::components::retry::{Backoff, Failure, asked_pause, failure, is_unanswered, refused_by_budget};
+use crate::components::retry::{Failure, asked_pause, failure, is_unanswered, refused_by_budget};
 use crate::components::watches::{Stores, found_group, recorded_group};
 use crate::components::{Context, pods};
 use crate::engine::policy::DisruptionBudgets;
 
-/// Timeout of a request.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests per bind.
 const BIND_TRIES: u32 = 5;
 /// Further requests per bind while one that was not answered may still take effect.
 const LATE_TRIES: u32 = 10;
 /// Requests per eviction: fewer, since other victims may be found.
 const EVICT_TRIES: u32 = 2;
-/// Backoff between requests: initial and maximum.
-const AGAIN: Backoff = Backoff {
-    first: Duration::from_millis(50),
-    longest: Duration::from_secs(1),
-};
 
 /// Why a bind fails whose pod names another pod group by now: the scheduler charges that one since, and may have given away what the bind takes.
 pub const OTHER_GROUP: &str = "the pod names another pod group than when its bind was decided";
@@ -130,14 +123,13 @@ impl Report {
         self.late_until.is_some_and(|until| at < until)
     }
 
-    /// Of this attempt and the next.
+    /// The report of this attempt and the next together.
     fn then(mut self, next: Self) -> Self {
         self.answers.extend(next.answers);
-        let late_until = self.late_until.max(next.late_until);
-        let is_late = late_until.is_some_and(|until| Instant::now() < until);
+        let is_late = self.may_take_effect(Instant::now());
         Self {
-            uncertain: matches!(next.ending, Ending::Failed(_)) && (next.uncertain || is_late),
-            late_until,
+            uncertain: next.uncertain || (is_late && matches!(next.ending, Ending::Failed(_))),
+            late_until: self.late_until.max(next.late_until),
             answers: self.answers,
             refusals: self.refusals + next.refusals,
             pause: self.pause.max(next.pause),
@@ -339,8 +331,8 @@ impl Attempt {
             let (failure, why, pause) = match answer {
                 Ok(Ok(())) => {
                     report.answers.push(sent.elapsed());
-                    report.ending = Ending::Done;
-                    return report;
+                    // Also if an earlier request was not answered.
+                    return report.with(Ending::Done);
                 }
                 Ok(Err(error)) => {
                     (by_budget, unanswered) = (refused_by_budget(&error), is_unanswered(&error));

@@ -20,7 +20,7 @@ pub const LATE: Duration = Duration::from_secs(10);
 /// Attempts per request.
 const TRIES: u32 = 5;
 /// Backoff between attempts: initial and maximum.
-const AGAIN: Backoff = Backoff {
+pub const AGAIN: Backoff = Backoff {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(1),
 };

@@ -246,6 +246,20 @@ async fn a_binding_that_was_not_answered_may_still_take_effect() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_that_it_is_bound_needs_no_read() {
+    let lab = Lab::new().await;
+    lab.fault(Match::bindings(), Effect::Drop, Times::Next(1));
+    let reads = lab.fault(Match::verb_on("get", "pods"), refuse(500), Times::Always);
+    let report = lab.attempt().bind(&bind(&lab.pod("a").await, "n1")).await;
+    assert_eq!((report.ending, report.uncertain), (Ending::Done, false));
+    assert_eq!(
+        lab.server.faults().struck(reads),
+        1,
+        "after the request that was not answered"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bind_of_which_it_is_unknown_whether_it_took_effect_does_not_end() {
     for bound in [true, false] {
         let mut case = Case::new().await;
