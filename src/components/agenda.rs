@@ -22,7 +22,7 @@ pub struct Agenda<K> {
     /// Writes that are due.
     ready: Fair<K>,
     /// Their places.
-    ready_since: BTreeSet<Place>,
+    ready_places: BTreeSet<Place>,
     running: HashSet<K>,
     again: HashMap<K, Instant>,
     sequence: u64,
@@ -34,7 +34,7 @@ impl<K> Default for Agenda<K> {
             planned: BTreeMap::new(),
             places: HashMap::new(),
             ready: Fair::default(),
-            ready_since: BTreeSet::new(),
+            ready_places: BTreeSet::new(),
             running: HashSet::new(),
             again: HashMap::new(),
             sequence: 0,
@@ -68,7 +68,7 @@ impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
     /// When the next write is due.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
-        let ready = self.ready_since.first();
+        let ready = self.ready_places.first();
         let first = ready.or_else(|| self.planned.first_key_value().map(|(place, _)| place));
         first.map(|(at, _)| *at)
     }
@@ -77,12 +77,12 @@ impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
     pub fn start(&mut self, now: Instant) -> Option<K> {
         while let Some(due) = self.planned.first_entry().filter(|entry| entry.key().0 <= now) {
             let (place, key) = due.remove_entry();
-            self.ready_since.insert(place);
+            self.ready_places.insert(place);
             self.ready.push(key);
         }
         let key = self.ready.pop()?;
         if let Some(place) = self.places.remove(&key) {
-            self.ready_since.remove(&place);
+            self.ready_places.remove(&place);
         }
         self.running.insert(key.clone());
         Some(key)
@@ -113,7 +113,7 @@ impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
         self.planned.clear();
         self.places.clear();
         self.ready.clear();
-        self.ready_since.clear();
+        self.ready_places.clear();
         self.again.clear();
     }
 }

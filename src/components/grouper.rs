@@ -15,7 +15,7 @@ pub mod merge;
 mod writer;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -129,8 +129,8 @@ struct Grouper {
     walking: HashSet<Member>,
     walks: JoinSet<Walked>,
     outbox: VecDeque<Grouping>,
-    /// The pod group of the last one.
-    last_sent: Option<Arc<PodGroup>>,
+    /// The pod group of the last one, as long as that waits for the scheduler or is read by it.
+    last_sent: Weak<PodGroup>,
     /// Pod groups that may stay unwritten, to be sent to the podgroups component.
     unwritten: Vec<Arc<PodGroup>>,
     /// Pods without a group that were reported to the podgroups component.
@@ -156,7 +156,7 @@ impl Grouper {
             walking: HashSet::new(),
             walks: JoinSet::new(),
             outbox: VecDeque::new(),
-            last_sent: None,
+            last_sent: Weak::new(),
             unwritten: Vec::new(),
             with_obstacle: HashSet::new(),
             obstacles: Vec::new(),
@@ -462,8 +462,8 @@ impl Grouper {
         self.grouped_pods.assign(pod, key.clone(), grouped.sub_group.clone());
         let group = self.writer.desire(&key, &grouped.group, &self.grouped_pods);
         // Pods of a gang come one after the other: a large group is in memory once while they wait for the scheduler.
-        let group = self.last_sent.take().filter(|last| *last == group).unwrap_or(group);
-        self.last_sent = Some(Arc::clone(&group));
+        let group = self.last_sent.upgrade().filter(|last| *last == group).unwrap_or(group);
+        self.last_sent = Arc::downgrade(&group);
         if self.writer.may_stay_unwritten(&key) {
             self.unwritten.push(Arc::clone(&group));
         }

@@ -280,8 +280,8 @@ impl Actors {
             }
             Step::GroupOfPod { pod, queue, min } => {
                 let Some(pod) = pick(&own, *pod) else { return };
-                let own = format!("pg-{}-{}", pod.name, pod.uid);
-                let mut group = group(&own, &pod.namespace, QUEUES[*queue], *min);
+                let name = format!("pg-{}-{}", pod.name, pod.uid);
+                let mut group = group(&name, &pod.namespace, QUEUES[*queue], *min);
                 group["metadata"]["labels"][OF_TENANT] = json!("");
                 let _ = create(&self.tenant, group).await;
             }

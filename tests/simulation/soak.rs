@@ -38,7 +38,7 @@ const WARM: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_secs(400);
 /// Between two faults, in ms.
 const BETWEEN: std::ops::Range<u64> = 20_000..60_000;
-/// The memory may grow by so much, from the first third of the run to the last.
+/// The memory may grow by so much, from the second sixth of the run to the last.
 const GROWTH: f64 = 0.05;
 /// Shorter runs say nothing about it.
 const LONG: Duration = Duration::from_mins(30);

@@ -26,6 +26,7 @@ struct OverLimit {
 
 /// Records in each bind the evictions without which a queue would exceed its limit. Without the plugin `proportion` limits do not count.
 pub fn await_evictions(model: &mut Model, policy: &Policy, binds: &mut [Bind]) {
+    // In any case: evictions that are over are forgotten by it.
     let evicting = model.evicting();
     if policy.plugins.proportion.is_none() || evicting.is_empty() || binds.is_empty() {
         return;
