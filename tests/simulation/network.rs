@@ -85,15 +85,15 @@ pub struct Link {
     run: LinksOfRun,
 }
 
-/// The node of the pod with this namespace and name, if it is bound.
-pub type NodeOfPod = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+/// See [`State::pools_of`](crate::state::State::pools_of).
+pub type PoolsOfPod = Arc<dyn Fn(&str, &str) -> Option<Vec<Option<String>>> + Send + Sync>;
 
 /// What the links of a run share.
 #[derive(Clone)]
 pub struct LinksOfRun {
     story: Story,
     canary: Option<Canary>,
-    node_of_pod: NodeOfPod,
+    pools_of_pod: PoolsOfPod,
     /// The Leases by name, as the API server answered the last write of each.
     leases: Arc<Mutex<BTreeMap<String, LeaseWritten>>>,
 }
@@ -108,11 +108,11 @@ struct LeaseWritten {
 }
 
 impl LinksOfRun {
-    pub fn new(story: &Story, canary: Option<Canary>, node_of_pod: NodeOfPod) -> Self {
+    pub fn new(story: &Story, canary: Option<Canary>, pools_of_pod: PoolsOfPod) -> Self {
         Self {
             story: story.clone(),
             canary,
-            node_of_pod,
+            pools_of_pod,
             leases: Arc::default(),
         }
     }
@@ -430,8 +430,8 @@ impl Link {
             let lease = leases.get(name);
             lease.is_some_and(|lease| lease.holder == self.name && lease.at.elapsed() < lease.lasts)
         };
-        let allowed = match self.lease_of_pod(call) {
-            Some(lease) => holds(lease),
+        let allowed = match self.pools_of(call) {
+            Some(pools) => pools.iter().any(|pool| holds(LEASES[usize::from(pool.is_some())])),
             None => LEASES.iter().any(|name| holds(name)),
         };
         if !allowed {
@@ -444,21 +444,21 @@ impl Link {
         }
     }
 
-    /// The Lease that covers the pod which is bound or evicted: that of its node's pool. A pod belongs to the pool of its pod group, whatever its label says.
-    fn lease_of_pod(&self, call: &Call) -> Option<&'static str> {
+    /// The node pools whose leaders may bind or evict the pod of this request. A pod belongs to the pool of its pod group, whatever its label says.
+    fn pools_of(&self, call: &Call) -> Option<Vec<Option<String>>> {
         let parts: Vec<_> = call.path.split('/').collect();
         let ["", "api", "v1", "namespaces", namespace, "pods", name, verb] = &*parts else {
             return None;
         };
-        let node = match *verb {
+        match *verb {
             "binding" => {
                 let binding: serde_json::Value = serde_json::from_slice(&call.body).ok()?;
-                binding["target"]["name"].as_str()?.to_owned()
+                let node = binding["target"]["name"].as_str()?;
+                Some(vec![pool_of(node).map(str::to_owned)])
             }
-            "eviction" => (self.run.node_of_pod)(namespace, name)?,
-            _ => return None,
-        };
-        Some(LEASES[usize::from(pool_of(&node).is_some())])
+            "eviction" => (self.run.pools_of_pod)(namespace, name),
+            _ => None,
+        }
     }
 
     /// A body that comes in pieces, which the link holds back and breaks.

@@ -9,7 +9,7 @@ use axum::body::Body;
 use jiff::Timestamp;
 use tokio::time::sleep;
 use tower::ServiceExt;
-use unikai::devcluster::apiserver::in_process::{InProcess, Stored};
+use unikai::devcluster::apiserver::in_process::InProcess;
 use unikai::devcluster::apiserver::{Clock, Identity, Options};
 use unikai::devcluster::world::{NodeSpec, Timings, World, WorldHandle, WorldOptions};
 use unikai::operator::settings::{EmbeddedArgs, Settings};
@@ -17,7 +17,7 @@ use unikai::operator::{Operator, Running};
 
 use crate::actors::Actors;
 use crate::invariants::{self, History, Rule};
-use crate::network::{Canary, Link, LinksOfRun, NodeOfPod};
+use crate::network::{Canary, Link, LinksOfRun, PoolsOfPod};
 use crate::plan::{self, NODES, PARENTS, QUEUES, REPLICAS, Step, Timed};
 use crate::state::{Reader, State};
 use crate::story::{Story, Violation};
@@ -141,7 +141,7 @@ impl Simulation {
         let server = InProcess::start(options).await.expect("an API server");
         let endpoints = Endpoints::default();
         server.answer_webhooks_by(answerer(&endpoints));
-        let links = LinksOfRun::new(story, canary, node_of_pod(&server));
+        let links = LinksOfRun::new(story, canary, pools_of_pod(&server));
         let client = |name: &str, identity: &Identity| {
             let link = Link::new(name, seed, server.service(identity), &links);
             kube::Client::new(link.unwatched(), "default")
@@ -321,13 +321,9 @@ impl Simulation {
     }
 }
 
-fn node_of_pod(server: &InProcess) -> NodeOfPod {
+fn pools_of_pod(server: &InProcess) -> PoolsOfPod {
     let server = server.clone();
-    Arc::new(move |namespace, name| {
-        let pods = server.objects("", "pods");
-        let is = |pod: &&Stored| pod["metadata"]["namespace"] == *namespace && pod["metadata"]["name"] == *name;
-        Some(pods.iter().find(is)?["spec"]["nodeName"].as_str()?.to_owned())
-    })
+    Arc::new(move |namespace, name| State::of(&server, 0).pools_of(namespace, name))
 }
 
 /// A node of the world.

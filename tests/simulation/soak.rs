@@ -130,7 +130,7 @@ impl Soak {
         let setting = Setting {
             folder,
             client: control_plane.client(true).await?,
-            links: LinksOfRun::new(&story, None, observer.node_of_pod()),
+            links: LinksOfRun::new(&story, None, observer.pools_of_pod()),
             webhooks: Webhooks::serve().await?,
             seed: args.seed,
         };

@@ -7,7 +7,7 @@ use kube::core::GroupVersionKind;
 use serde_json::Value;
 use unikai::devcluster::apiserver::in_process::{InProcess, Stored};
 
-use crate::plan::{POOL_LABEL, TEAMS};
+use crate::plan::{POOL_LABEL, TEAMS, pool_of};
 
 /// The label of a PodGroup that a tenant wrote in the grouper's place.
 pub const OF_TENANT: &str = "of-tenant";
@@ -75,6 +75,7 @@ pub struct GroupSeen {
     pub non_preemptible: bool,
     /// A tenant wrote it in the grouper's place.
     pub of_tenant: bool,
+    pub pool: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -249,6 +250,16 @@ impl State {
         }
     }
 
+    /// The node pools whose leaders may evict a pod: that of its node, and that of its pod group, which a tenant may write in the grouper's place after the bind.
+    pub fn pools_of(&self, namespace: &str, name: &str) -> Option<Vec<Option<String>>> {
+        let mut pods = self.pods.values();
+        let pod = pods.find(|pod| pod.namespace == namespace && pod.name == name && !pod.node.is_empty())?;
+        let groups = [pod.group.clone(), format!("pg-{name}-{}", pod.uid)];
+        let groups = groups.map(|group| self.groups.get(&(namespace.to_owned(), group)));
+        let of_groups = groups.into_iter().flatten().map(|group| group.pool.clone());
+        Some(of_groups.chain([pool_of(&pod.node).map(str::to_owned)]).collect())
+    }
+
     /// The reservation pods of a GPU group on a node.
     pub fn reservations(&self, node: &str, group: &String) -> impl Iterator<Item = &PodSeen> {
         let pods = self.pods.values();
@@ -379,6 +390,7 @@ fn group(stored: &Value) -> GroupSeen {
         min: stored["spec"]["minMember"].as_u64().unwrap_or(1) as usize,
         non_preemptible: is_non_preemptible(&stored["spec"]["priorityClassName"]),
         of_tenant: !stored["metadata"]["labels"][OF_TENANT].is_null(),
+        pool: stored["metadata"]["labels"][POOL_LABEL].as_str().map(str::to_owned),
     }
 }
 

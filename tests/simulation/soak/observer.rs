@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::network::NodeOfPod;
+use crate::network::PoolsOfPod;
 use crate::state::{Kind, State};
 
 /// Watches all that the rules are about, until dropped.
@@ -42,14 +42,9 @@ impl Observer {
         }
     }
 
-    pub fn node_of_pod(&self) -> NodeOfPod {
+    pub fn pools_of_pod(&self) -> PoolsOfPod {
         let state = Arc::clone(&self.state);
-        Arc::new(move |namespace, name| {
-            let state = locked(&state);
-            let mut pods = state.pods.values();
-            let pod = pods.find(|pod| pod.namespace == namespace && pod.name == name)?;
-            (!pod.node.is_empty()).then(|| pod.node.clone())
-        })
+        Arc::new(move |namespace, name| locked(&state).pools_of(namespace, name))
     }
 }
 
