@@ -249,7 +249,7 @@ impl Engine {
         self.report_unknown_sub_groups(&mut decisions);
         // Evictions and spared pods change what is free: pod groups that wait are tried once more.
         let decided = !(decisions.evict.is_empty() && decisions.bind.is_empty());
-        let searches = self.kept.turns.conclude(decided, now, &self.policy);
+        let searches = self.kept.turns.conclude(decided, now);
         self.wake.extend(searches.map(|at| (at, WakeReason::Changed)));
         if !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty()) {
             self.model.decide_again();
@@ -304,6 +304,16 @@ impl Engine {
     pub fn under_way(&self) -> Vec<(Name, Assumed)> {
         let assumed = self.model.pods().iter().map(|(_, pod)| pod);
         let assumed = assumed.filter(|pod| pod.assumed != Assumed::Nothing);
+    /// Cycles before this time do not search for victims. The engine has no clock: whoever runs it knows how long searches that found nothing have taken.
+    pub fn pause_searches(&mut self, until: Time) {
+        self.kept.turns.pause(until);
+        let before = self.wake.len();
+        self.wake.retain(|(_, reason)| *reason != WakeReason::Changed);
+        if self.wake.len() < before {
+            self.wake.insert((until, WakeReason::Changed));
+        }
+    }
+
         assumed
             .map(|pod| (pod.input.pod.uid.clone(), pod.assumed.clone()))
             .collect()

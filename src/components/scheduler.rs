@@ -558,6 +558,11 @@ impl Scheduler {
             }
         };
         self.meter.read(&self.intake.core.engine, now());
+        let pause = i64::try_from(timeline.pause_of_searches().as_millis()).unwrap_or_default();
+        if pause > 0 {
+            let until = now().0.saturating_add(pause);
+            self.intake.core.engine.pause_searches(Time(until));
+        }
         let took = timeline.took;
         self.not_before = if took > SHORT_CYCLE {
             Instant::now() + PAUSE_AFTER_CYCLE

@@ -211,8 +211,6 @@ pub const COMPLETE_SEARCH_STEPS: usize = 8_192;
 
 /// Default of [`Policy::max_steps_without_result`]: about a twentieth of a second. Pods that fit wait for the end of the cycle.
 const MAX_STEPS_WITHOUT_RESULT: u64 = 500_000;
-/// Default of [`Policy::search_steps_per_ms`]: searches in vain take about a fifth of a CPU.
-const SEARCH_STEPS_PER_MS: u64 = 2_500;
 /// Default of [`Policy::max_steps_per_search`]: about a second. KAI cuts its first generator off after 30 s, in which it tries fewer sets.
 const MAX_STEPS_PER_SEARCH: u64 = 10_000_000;
 
@@ -235,8 +233,6 @@ pub struct Policy {
     /// Step limit of successive searches for victims that find nothing, in an action of a cycle; pod groups without a search then are first in the next cycle.
     /// A node that is tested for a pod counts one, a pod that is evicted or placed in a simulation 32.
     pub max_steps_without_result: u64,
-    /// For so many steps of searches that found nothing in a cycle, searches pause for a millisecond.
-    pub search_steps_per_ms: u64,
     /// Step limit of a single search, which finds nothing then.
     pub max_steps_per_search: u64,
     /// How disruption budgets are treated.
@@ -289,7 +285,6 @@ impl Default for Policy {
             consolidating_reclaim: true,
             max_consolidation_victims: Some(16),
             max_steps_without_result: MAX_STEPS_WITHOUT_RESULT,
-            search_steps_per_ms: SEARCH_STEPS_PER_MS,
             max_steps_per_search: MAX_STEPS_PER_SEARCH,
             disruption_budgets: DisruptionBudgets::Prefer,
             staleness_grace: Some(60_000),

@@ -75,7 +75,6 @@ fn unusual() -> (Settings, Policy) {
         max_consolidation_victims: None,
         // Not settings of administrators.
         max_steps_without_result: Policy::default().max_steps_without_result,
-        search_steps_per_ms: Policy::default().search_steps_per_ms,
         max_steps_per_search: Policy::default().max_steps_per_search,
         disruption_budgets: DisruptionBudgets::Respect,
         staleness_grace: None,

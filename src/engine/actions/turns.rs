@@ -1,21 +1,18 @@
 //! Turns of pod groups at searches for victims. Successive searches that find nothing are limited in their steps, in each action of a cycle, so that a full cluster in
 //! which many pod groups wait does not delay the decisions for others. Where a cycle ended before each pod group had a search, the next one goes on with the others.
 //!
-//! After searches that found nothing there are none for some time, so that they take a limited part of a CPU however often something changes. Cycles in this time
-//! only allocate.
+//! Whoever runs the engine may pause the searches, so that those in vain take a limited part of a CPU however often something changes. Cycles during a pause only
+//! allocate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::decision::Work;
-use crate::engine::input::{Millis, Time};
+use crate::engine::input::Time;
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::policy::{ActionKind, Policy};
 
 /// The steps of a simulated pod; a tested node is one step.
 const STEPS_PER_POD: u64 = 32;
-
-/// The longest time without searches.
-const LONGEST_PAUSE: Millis = 1_000;
 
 /// A round of searches, which ends when each pod group had its turn in each action. A pod group with the reused id of a deleted one waits for the next round.
 #[derive(Debug, Default)]
@@ -26,8 +23,6 @@ pub struct Turns {
     changed: bool,
     /// An action of this cycle has ended before each pod group had its turn.
     unfinished: bool,
-    /// The steps of this cycle's searches that found nothing.
-    steps: u64,
     /// No search before this time.
     paused_until: Time,
     /// The earliest end of a minimum runtime that kept a search of this round from victims.
@@ -43,6 +38,11 @@ impl Turns {
             .is_some_and(|had| had.contains(&pod_group))
     }
 
+    /// There is no search before this time.
+    pub fn pause(&mut self, until: Time) {
+        self.paused_until = until;
+    }
+
     /// Whether there is no search at this time. The cycle counts as unfinished then.
     pub fn paused(&mut self, now: Time) -> bool {
         let paused = now < self.paused_until;
@@ -50,10 +50,9 @@ impl Turns {
         paused
     }
 
-    /// An action has ended; its searches for these pod groups found nothing, in so many steps. `complete`: each pod group had its turn.
-    pub fn end(&mut self, action: ActionKind, without_result: Vec<PodGroupId>, steps: u64, complete: bool) {
+    /// An action has ended; its searches for these pod groups found nothing. `complete`: each pod group had its turn.
+    pub fn end(&mut self, action: ActionKind, without_result: Vec<PodGroupId>, complete: bool) {
         self.without_result.entry(action).or_default().extend(without_result);
-        self.steps += steps;
         self.unfinished |= !complete;
     }
 
@@ -70,12 +69,7 @@ impl Turns {
     }
 
     /// The cycle has ended. Returns when another is needed although no change may follow: to go on with the round, or as something has changed during it.
-    pub fn conclude(&mut self, decided: bool, now: Time, policy: &Policy) -> Option<Time> {
-        let pause = std::mem::take(&mut self.steps) / policy.search_steps_per_ms.max(1);
-        let pause = Millis::try_from(pause).unwrap_or(LONGEST_PAUSE);
-        if pause > 0 {
-            self.paused_until = Time(now.0.saturating_add(pause.min(LONGEST_PAUSE)));
-        }
+    pub fn conclude(&mut self, decided: bool, now: Time) -> Option<Time> {
         let again = if std::mem::take(&mut self.unfinished) {
             self.changed |= decided;
             true
@@ -106,11 +100,11 @@ mod tests {
 
     #[test]
     fn the_end_of_a_minimum_runtime_counts_until_the_round_of_searches_ends() {
-        let (mut turns, policy) = (Turns::default(), Policy::default());
+        let mut turns = Turns::default();
         let mut cycle = |now: i64, until: Option<i64>, complete: bool| {
-            turns.end(ActionKind::Reclaim, Vec::new(), 0, complete);
+            turns.end(ActionKind::Reclaim, Vec::new(), complete);
             let until = turns.protected_until(until.map(Time), Time(now));
-            turns.conclude(false, Time(now), &policy);
+            turns.conclude(false, Time(now));
             until.map(|until| until.0)
         };
         assert_eq!(cycle(0, Some(50), false), Some(50));

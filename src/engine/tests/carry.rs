@@ -11,8 +11,6 @@ use super::scenario::NOW;
 pub fn engine(events: &[Event], actions: &[ActionKind]) -> Engine {
     let mut engine = Engine::new(Policy {
         actions: actions.to_vec(),
-        // All cycles are at one time.
-        search_steps_per_ms: u64::MAX,
         ..Policy::default()
     });
     for event in events {

@@ -133,13 +133,22 @@ fn after_searches_in_vain_there_is_none_for_a_while_and_pods_that_fit_do_not_wai
     engine.apply(Event::Group(Box::new(in_vain)), NOW);
     let searched = engine.cycle(NOW).work;
     assert!(searched.pods_simulated > 0, "{searched:?}");
+    let later = Time(NOW.0 + 200);
+    engine.pause_searches(later);
     let small = group("small", "q1", 41);
     engine.apply(Event::Pod(Box::new(pod(&small, 0, "0"))), NOW);
     engine.apply(Event::Group(Box::new(small)), NOW);
     let decisions = engine.cycle(NOW);
     assert_eq!((decisions.bind.len(), decisions.work.pods_simulated), (1, 0));
-    let (later, reason) = engine.next_wakeup(NOW).expect("searches are left");
-    assert!(later > NOW && reason == WakeReason::Changed, "{later:?} {reason:?}");
+    assert_eq!(
+        engine.next_wakeup(NOW),
+        Some((later, WakeReason::Changed)),
+        "searches are left"
+    );
+    // Set again, it moves that cycle.
+    let later = Time(NOW.0 + 500);
+    engine.pause_searches(later);
+    assert_eq!(engine.next_wakeup(NOW), Some((later, WakeReason::Changed)));
     let searched = engine.cycle(later).work;
     assert!(searched.pods_simulated > 0, "{searched:?}");
 }

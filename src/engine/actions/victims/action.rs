@@ -34,7 +34,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
     }
     let mut pod_groups = preemptors(cycle, action);
     let mut failed_before = FailedPodGroups::default();
-    let (mut without_result, mut in_vain, mut steps, mut complete) = (Vec::new(), 0, 0, true);
+    let (mut without_result, mut steps, mut complete) = (Vec::new(), 0, true);
     while let Some(entry) = next_preemptor(cycle, &mut pod_groups, action) {
         let pod_group = entry.pod_group;
         if cycle.kept.turns.had_turn(action.kind(), pod_group) {
@@ -96,7 +96,6 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
                     }
                     without_result.push(pod_group);
                     steps += turns::steps(work);
-                    in_vain += turns::steps(work);
                     why_not(cycle, cut_off)
                 }
             }
@@ -104,7 +103,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
         let action = action.kind();
         (cycle.observer)(Stage::TakenUp { action, end });
     }
-    cycle.kept.turns.end(action.kind(), without_result, in_vain, complete);
+    cycle.kept.turns.end(action.kind(), without_result, complete);
 }
 
 /// How a search ended that found nothing.
