@@ -32,6 +32,8 @@ pub fn wanted(model: &Model, pods: &[super::model::ids::PodId], divisor: Option<
         super::model::resources::add(&mut sum, &shape.quota, 1);
         memory += shape.memory_sum();
     }
-    sum[super::model::resources::GPUS] += super::model::shape::memory_as_gpus(memory, divisor);
+    let by_memory = super::model::shape::memory_as_gpus(memory, divisor);
+    let gpus = &mut sum[super::model::resources::GPUS];
+    *gpus = gpus.saturating_add(by_memory);
     sum
 }

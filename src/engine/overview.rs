@@ -182,7 +182,8 @@ impl Engine {
             let input = queue.input.as_ref()?;
             let share = |resource| queue.share(resource);
             let mut wanted = queue.wanted;
-            wanted[GPUS] += super::model::shape::memory_as_gpus(queue.wanted_memory, smallest_gpu(model));
+            let by_memory = super::model::shape::memory_as_gpus(queue.wanted_memory, smallest_gpu(model));
+            wanted[GPUS] = wanted[GPUS].saturating_add(by_memory);
             Some(QueueSeen {
                 name: queue.name.clone(),
                 display: input.display.clone(),

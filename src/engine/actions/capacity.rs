@@ -138,6 +138,8 @@ struct Slots {
 pub struct CapacityTables {
     node_specs: Seen,
     reused_ids: Seen,
+    /// See [`Inventory::plain`](crate::engine::model::devices::Inventory::plain), on which the needs of pods depend.
+    plain: bool,
     touched: Vec<NodeId>,
     upto: usize,
     built: bool,
@@ -163,7 +165,9 @@ impl CapacityTables {
                 ..Self::default()
             };
         }
-        if self.reused_ids.catch_up(model.epochs().of(Change::ReusedIds)) {
+        let reused = self.reused_ids.catch_up(model.epochs().of(Change::ReusedIds));
+        let plain = model.devices().plain();
+        if std::mem::replace(&mut self.plain, plain) != plain || reused {
             self.slots.clear();
         }
         self.touch(touched.iter().map(NodeId::of));

@@ -223,7 +223,7 @@ fn demand(model: &Model, id: QueueId, resource: usize, divisor: Option<i64>) -> 
         quota: share.quota,
         limit: share.limit,
         weight: share.weight,
-        request: queue.wanted[resource] + by_memory,
+        request: queue.wanted[resource].saturating_add(by_memory),
         priority: input.priority,
         created: input.created,
         name: queue.name.clone(),

@@ -78,7 +78,8 @@ pub fn figures(model: &Model, exceeded: Exceeded, asked: &Shared, preemptible: b
     let queue = &model.queues()[exceeded.queue];
     let some = |amounts: &Shared| -> Figures { amounts.map(Some) };
     let mut requested = queue.wanted;
-    requested[GPUS] += crate::engine::model::shape::memory_as_gpus(queue.wanted_memory, smallest_gpu(model));
+    let by_memory = crate::engine::model::shape::memory_as_gpus(queue.wanted_memory, smallest_gpu(model));
+    requested[GPUS] = requested[GPUS].saturating_add(by_memory);
     QueueFigures {
         name: queue.name.clone(),
         requested: some(&requested),

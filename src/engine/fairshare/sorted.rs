@@ -327,11 +327,12 @@ fn entry(model: &Model, rules: Rules, id: PodGroupId, now: Time) -> Entry {
     }
 }
 
-/// Pods of a pod group that can be evicted: those with a node.
+/// Pods of a pod group that can be evicted: those on a known node. The eviction of others frees nothing.
 pub fn evictable<'a>(model: &'a Model, pod_group: &'a PodGroup) -> impl Iterator<Item = PodId> + 'a {
-    pod_group.pods.iter().copied().filter(|pod| {
-        let pod = &model.pods()[*pod];
-        pod.member.is_some() && pod.state.status.active_allocated()
+    pod_group.pods.iter().copied().filter(|id| {
+        let pod = &model.pods()[*id];
+        let is_known = |node| model.nodes()[node].input.is_some();
+        pod.member.is_some() && pod.state.status.active_allocated() && model.node_of(*id).is_some_and(is_known)
     })
 }
 

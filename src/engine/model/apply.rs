@@ -213,8 +213,11 @@ impl Model {
             return;
         }
         if !self.pod_groups[id].placeholder && old.is_some_and(|old| same_but_times(old, &input)) {
+            let stale = self.pod_groups[id].stale_since() != input.stale_since;
             self.pod_groups[id].input = Some(input);
             self.pod_group_changed(id);
+            // An earlier staleness may be shown late.
+            self.mark_changed(stale);
             return;
         }
         self.forget_queues();
@@ -516,6 +519,8 @@ impl Model {
         };
         self.settle(id, state);
         self.pods[id].assumed = Assumed::Nothing;
+        // A gang that is above its minimum by this pod is no longer stale, which the next cycle records.
+        self.mark_changed(self.pod_group_of(id).is_some_and(|group| group.stale_since().is_some()));
         true
     }
 

@@ -376,7 +376,13 @@ impl PodGroup {
     /// Whether it is not tried, even if it fits.
     #[must_use]
     pub fn is_excluded(&self) -> bool {
-        self.charged_elsewhere || self.input.as_ref().is_none_or(|input| input.is_excluded())
+        self.placeholder || self.charged_elsewhere || self.input.as_ref().is_none_or(|input| input.is_excluded())
+    }
+
+    /// Since when it is below its minimum.
+    #[must_use]
+    pub fn stale_since(&self) -> Option<Time> {
+        self.input.as_ref()?.stale_since
     }
 
     /// Some of its pods have a node or are pipelined.

@@ -186,6 +186,11 @@ impl Model {
         self.moved.extend(self.pod_groups.ids());
     }
 
+    /// Each pod group counts as changed.
+    pub fn all_changed(&mut self) {
+        self.changed_pod_groups.extend(self.pod_groups.ids());
+    }
+
     /// A queue, for tests that set what it holds.
     #[cfg(test)]
     pub fn queue_mut(&mut self, queue: QueueId) -> &mut super::queue::Queue {

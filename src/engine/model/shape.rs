@@ -7,6 +7,9 @@ use super::resources::{CPU, GPUS, MEMORY, PODS, ResourceNames, Resources, Shared
 /// Hundredths of a device in which portions are counted, as millionths of a GPU.
 const HUNDREDTH: i64 = GPU / 100;
 
+/// Maximum of each amount that a pod requests, and of its memory of GPUs. No node has as much, and the sum over 131,072 pods does not overflow.
+const MOST: i64 = (1 << 46) - 1;
+
 /// MiB assumed per GPU where a node does not say.
 pub const UNKNOWN_GPU_MEMORY: i64 = 100;
 
@@ -42,23 +45,29 @@ impl Shape {
     /// The shape of a request.
     pub fn new(request: &Amounts, gpu: &GpuRequest, names: &mut ResourceNames) -> Self {
         let mut vector = Resources::default();
-        vector.set(CPU, request.cpu);
-        vector.set(MEMORY, request.memory);
+        let gpus = |count: i64| count.saturating_mul(GPU);
+        let (cpu, memory) = (request.cpu.min(MOST), request.memory.min(MOST));
+        let regular = counted(gpu.portion).saturating_mul(gpu.count);
+        vector.set(CPU, cpu);
+        vector.set(MEMORY, memory);
         vector.set(PODS, 1);
-        vector.set(GPUS, counted(gpu.portion) * gpu.count + gpu.dra * GPU);
-        let mut mig_gpus = 0;
+        vector.set(GPUS, regular.saturating_add(gpus(gpu.dra)).min(MOST));
         for (name, amount) in request.other.iter().chain(&gpu.mig) {
-            vector.bump(names.position(name), *amount);
+            vector.bump(names.position(name), (*amount).min(MOST));
         }
-        for (name, amount) in &gpu.mig {
-            mig_gpus += mig_slices(name) * amount * GPU;
-        }
+        let of_mig = gpu
+            .mig
+            .iter()
+            .map(|(name, amount)| gpus(mig_slices(name).saturating_mul(*amount)));
+        let of_mig = of_mig.fold(0, i64::saturating_add);
         let shared = matches!(gpu.kind, GpuKind::Fraction | GpuKind::Memory);
         let cpu_only = vector.get(GPUS) == 0 && !matches!(gpu.kind, GpuKind::Memory | GpuKind::Mig);
         let quota = [
-            request.cpu,
-            request.memory,
-            vector.get(GPUS) + mig_gpus + gpu.by_class * GPU,
+            cpu,
+            memory,
+            (vector.get(GPUS).saturating_add(of_mig))
+                .saturating_add(gpus(gpu.by_class))
+                .min(MOST),
         ];
         let invalid = shared && (gpu.count < 1 || gpu.portion > WHOLE);
         Self {
@@ -95,7 +104,8 @@ impl Shape {
     #[must_use]
     pub fn device_portion(&self, memory: i64) -> i64 {
         if self.gpu.memory > 0 {
-            (100 * self.gpu.memory + memory - 1) / memory * (WHOLE / 100)
+            let hundredths = (100 * i128::from(self.gpu.memory) + i128::from(memory) - 1) / i128::from(memory);
+            i64::try_from(hundredths * i128::from(WHOLE / 100)).unwrap_or(i64::MAX)
         } else {
             self.gpu.portion
         }
@@ -106,7 +116,8 @@ impl Shape {
     pub fn accepted(&self, memory: i64) -> Shared {
         let mut amount = self.quota;
         if self.gpu.memory > 0 {
-            amount[GPUS] += self.device_portion(memory) / (WHOLE / GPU) * self.gpu.count;
+            let portions = (self.device_portion(memory) / (WHOLE / GPU)).saturating_mul(self.gpu.count);
+            amount[GPUS] = amount[GPUS].saturating_add(portions).min(MOST);
         }
         amount
     }
@@ -114,7 +125,7 @@ impl Shape {
     /// MiB asked for by memory, over all devices.
     #[must_use]
     pub fn memory_sum(&self) -> i64 {
-        self.gpu.memory * self.gpu.count
+        self.gpu.memory.saturating_mul(self.gpu.count).min(MOST)
     }
 }
 
@@ -133,4 +144,40 @@ pub fn memory_as_gpus(memory: i64, divisor: Option<i64>) -> i64 {
         let exact = i128::from(memory) * i128::from(GPU) / i128::from(divisor);
         i64::try_from(exact).unwrap_or(i64::MAX).max(memory.min(1))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pod_requests_is_bounded_so_that_sums_do_not_overflow() {
+        let mut names = ResourceNames::default();
+        let request = Amounts {
+            cpu: i64::MAX,
+            memory: i64::MAX,
+            other: vec![("example.com/x".into(), i64::MAX)],
+            ..Amounts::default()
+        };
+        let profile = |number: i64| (format!("nvidia.com/mig-64g.{number}gb").into(), 1 << 28);
+        let of_mig = GpuRequest {
+            kind: GpuKind::Mig,
+            mig: (1..=64).map(profile).collect(),
+            ..GpuRequest::default()
+        };
+        let by_memory = GpuRequest {
+            kind: GpuKind::Memory,
+            count: i64::MAX,
+            memory: i64::MAX,
+            ..GpuRequest::default()
+        };
+        for gpu in [of_mig, by_memory] {
+            let shape = Shape::new(&request, &gpu, &mut names);
+            let accepted = [UNKNOWN_GPU_MEMORY, 80_000].map(|memory| shape.accepted(memory));
+            let amounts = accepted.iter().flatten().copied();
+            let mut amounts = amounts.chain(shape.vector.iter().map(|(_, amount)| amount));
+            assert!(amounts.all(|amount| (0..=MOST).contains(&amount)));
+            assert!((0..=MOST).contains(&shape.memory_sum()));
+        }
+    }
 }

@@ -361,16 +361,20 @@ pub fn need_less(model: &Model, pod: PodId) -> bool {
 /// Extended resources that a pod requests and that a claim provides on this node.
 #[must_use]
 pub fn provided_by_claims(model: &Model, pod: PodId, id: NodeId) -> SmallVec<[usize; 2]> {
-    let wanted = model.pods()[pod]
-        .input
-        .claims
-        .iter()
-        .flat_map(|claims| &claims.extended);
-    let names = wanted.flat_map(|extended| &extended.wanted).filter(|(_, gpu, _)| !gpu);
-    let positions = names.filter_map(|(name, ..)| model.resources().find(name));
-    positions
-        .filter(|at| model.nodes()[id].allocatable.get(*at) == 0)
+    let node = &model.nodes()[id];
+    of_classes(model, pod)
+        .filter(|at| node.allocatable.get(*at) == 0)
         .collect()
+}
+
+/// Extended resources that a pod requests and that device classes may provide, without GPUs.
+pub fn of_classes(model: &Model, pod: PodId) -> impl Iterator<Item = usize> {
+    let claims = model.pods()[pod].input.claims.iter();
+    let wanted = claims
+        .flat_map(|claims| &claims.extended)
+        .flat_map(|extended| &extended.wanted);
+    let names = wanted.filter(|(_, gpu, _)| !gpu);
+    names.filter_map(move |(name, ..)| model.resources().find(name))
 }
 
 /// Whether some candidate node could satisfy the pod's claims if no devices were allocated. Scans all candidates.

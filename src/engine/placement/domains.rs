@@ -16,6 +16,8 @@ use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::resources::{GPUS, PODS, Resources};
 use crate::engine::model::topology::{Domain, Topology};
 
+use super::claims;
+
 /// A topology constraint and the pods to place.
 pub struct Question<'a> {
     /// The constraint.
@@ -102,12 +104,15 @@ impl Need {
                 None => shapes.push((shape, 1)),
             }
         }
+        // Nodes need not have these.
+        let of_classes = pods.iter().flat_map(|pod| claims::of_classes(model, *pod));
+        let of_classes: SmallVec<[usize; 2]> = of_classes.collect();
         let mut asked: SmallVec<[(usize, i64, i64); 4]> = SmallVec::new();
         for &(id, count) in &shapes {
             for (position, amount) in model.shapes()[id]
                 .vector
                 .iter()
-                .filter(|(at, amount)| *at != PODS && *amount > 0)
+                .filter(|(at, amount)| *at != PODS && *amount > 0 && !of_classes.contains(at))
             {
                 let sum = amount.saturating_mul(count);
                 match asked.iter_mut().find(|(known, ..)| *known == position) {

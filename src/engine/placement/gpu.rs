@@ -52,10 +52,12 @@ pub fn choose(model: &Model, pod: PodId, node: &Node, order: GpuOrder) -> Option
     let must_wait = groups[..joined]
         .iter()
         .any(|(_, gpu)| gpu.staying.pods + gpu.leaving.pods == 0 || gpu.free_now(of) < memory);
+    // A GPU that is opened may be one that a releasing pod still has, even if another could be joined now.
+    let opens_later = i64::try_from(fresh).is_ok_and(|fresh| fresh > idle / GPU);
     Some(Choice {
         joined: groups[..joined].iter().map(|(at, _)| *at).collect(),
         fresh,
-        wait: must_wait || !fits_now(node, shape),
+        wait: must_wait || opens_later || !fits_now(node, shape),
     })
 }
 

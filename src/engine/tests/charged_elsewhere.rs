@@ -260,6 +260,22 @@ fn a_deleted_group_stays_charged_and_none_of_its_pods_is_placed_until_it_exists_
 }
 
 #[test]
+fn pods_of_a_deleted_group_are_not_placed_while_others_are() {
+    let mut engine = world("4", "-1 L3");
+    let (first, second) = (group("a", "q", 0), group("b", "q", 1));
+    known(&mut engine, &first);
+    known(&mut engine, &second);
+    see(&mut engine, &running(&first, 0));
+    engine.apply(Event::GroupGone(first.key.clone()), NOW);
+    see(&mut engine, &pod(&first, 1, "1"));
+    see(&mut engine, &pod(&second, 0, "1"));
+    see(&mut engine, &pod(&second, 1, "1"));
+    let mut bound: Vec<_> = engine.cycle(NOW).bind.into_iter().map(|bind| bind.pod).collect();
+    bound.sort_by(|left, right| left.name.cmp(&right.name));
+    assert_eq!(bound, [pod(&second, 0, "1").pod, pod(&second, 1, "1").pod]);
+}
+
+#[test]
 fn a_pod_of_a_missing_group_is_a_victim_like_others() {
     let mut engine = world("1", "-1 L-1");
     let (urgent, nosuch) = (group("a", "q", 0), group("nosuch", "elsewhere", 0));

@@ -501,6 +501,12 @@ fn queues_that_form_a_cycle_are_ignored() {
     );
 }
 
+/// What the pods of a queue hold or request.
+fn wanted(engine: &Engine) -> [i64; 3] {
+    let id = engine.model().queues().id("q").expect("the queue");
+    engine.model().queues()[id].wanted
+}
+
 #[test]
 fn a_refused_group_waits_with_its_reason_while_its_running_pods_stay() {
     let (mut engine, group, first) = small_world();
@@ -515,6 +521,7 @@ fn a_refused_group_waits_with_its_reason_while_its_running_pods_stay() {
     assert!(decisions.bind.is_empty());
     let message = &decisions.unschedulable[0].message;
     assert_eq!(message, "PodSchedulingErrors: Queue 'q' is not open to it.");
+    assert_eq!(wanted(&engine), [0; 3]);
 
     engine.apply(refuse(None), NOW);
     assert_eq!(engine.cycle(NOW).bind.len(), 1);
@@ -538,10 +545,6 @@ fn a_held_group_waits_without_demand_while_its_running_pods_stay() {
             held: held.then(|| Box::new(Hold { queue, reason })),
             ..group.clone()
         }))
-    };
-    let wanted = |engine: &Engine| {
-        let id = engine.model().queues().id("q").expect("the queue");
-        engine.model().queues()[id].wanted
     };
     engine.apply(hold(true), NOW);
     let decisions = engine.cycle(NOW);
@@ -611,6 +614,99 @@ fn binds_that_fail_do_not_give_a_gang_below_its_minimum_more_time() {
     let deadline = Time(NOW.0 + 60_000);
     engine.apply(Event::PodGone(missing.pod.uid.clone()), deadline);
     assert_eq!(engine.cycle(deadline).evict.len(), 1);
+}
+
+#[test]
+fn a_gang_that_was_whole_again_has_its_whole_grace_period() {
+    let (mut engine, group) = gang_below_its_minimum();
+    engine.apply(Event::Node(Box::new(node("n1", "1"))), NOW);
+    engine.cycle(NOW);
+    let late = Time(NOW.0 + 30_000);
+    for status in [PodStatus::Binding, PodStatus::Running] {
+        let second = PodInput {
+            status,
+            node: Some("n1".into()),
+            ..pod(&group, 1, "1")
+        };
+        engine.apply(Event::Pod(Box::new(second)), late);
+        assert_eq!(engine.next_wakeup(late), Some((late, WakeReason::Changed)));
+        engine.cycle(late);
+    }
+    let later = Time(NOW.0 + 1_000_000);
+    engine.apply(Event::PodGone(pod(&group, 0, "1").pod.uid.clone()), later);
+    assert!(engine.cycle(later).evict.is_empty());
+    let deadline = Time(later.0 + 60_000);
+    assert_eq!(engine.next_wakeup(later), Some((deadline, WakeReason::StaleGang)));
+    assert_eq!(engine.cycle(deadline).evict.len(), 1);
+}
+
+#[test]
+fn an_earlier_staleness_that_is_shown_late_does_not_count() {
+    let (mut engine, group) = gang_below_its_minimum();
+    engine.apply(Event::Pod(Box::new(placed(pod(&group, 1, "1"), "n0"))), NOW);
+    engine.cycle(NOW);
+    let shown_late = GroupInput {
+        stale_since: Some(Time(NOW.0 - 100_000)),
+        ..group.clone()
+    };
+    engine.apply(Event::Group(Box::new(shown_late)), NOW);
+    engine.cycle(NOW);
+    engine.apply(Event::PodGone(pod(&group, 0, "1").pod.uid.clone()), NOW);
+    assert!(engine.cycle(NOW).evict.is_empty());
+}
+
+/// While the action is switched off, gangs come and go.
+#[test]
+fn the_eviction_of_gangs_below_their_minimum_can_be_switched_off_and_on() {
+    let (mut engine, group) = gang_below_its_minimum();
+    let on = Policy {
+        actions: vec![ActionKind::Allocate, ActionKind::StaleGangEviction],
+        ..Policy::default()
+    };
+    let off = Policy {
+        actions: vec![ActionKind::Allocate],
+        ..Policy::default()
+    };
+    engine.cycle(NOW);
+    let deadline = Some((Time(NOW.0 + 60_000), WakeReason::StaleGang));
+    assert_eq!(engine.next_wakeup(NOW), deadline);
+    engine.set_policy(off.clone());
+    engine.cycle(NOW);
+    assert_eq!(engine.next_wakeup(NOW), None);
+    engine.set_policy(on);
+    engine.cycle(NOW);
+    assert_eq!(engine.next_wakeup(NOW), deadline);
+    engine.set_policy(off);
+    engine.apply(Event::PodGone(pod(&group, 0, "1").pod.uid.clone()), NOW);
+    engine.apply(Event::GroupGone(group.key), NOW);
+    engine.cycle(NOW);
+    assert_eq!(engine.next_wakeup(NOW), None);
+}
+
+/// A tenant may name a node that does not exist, and a pod may be seen before its node.
+#[test]
+fn a_pod_on_an_unknown_node_is_no_victim() {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Allocate, ActionKind::Preempt],
+        ..Policy::default()
+    });
+    engine.apply(queue("q"), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "1"))), NOW);
+    let see = |engine: &mut Engine, group: &GroupInput, pod: PodInput| {
+        engine.apply(Event::Group(Box::new(group.clone())), NOW);
+        engine.apply(Event::Pod(Box::new(pod)), NOW);
+    };
+    let [low, elsewhere] = [("low", 0), ("elsewhere", 1)].map(|(name, age)| group(name, "q", age));
+    see(&mut engine, &low, placed(pod(&low, 0, "1"), "n0"));
+    engine.cycle(NOW);
+    see(&mut engine, &elsewhere, placed(pod(&elsewhere, 0, "1"), "nosuch"));
+    let urgent = GroupInput {
+        priority: 100,
+        ..group("urgent", "q", 2)
+    };
+    see(&mut engine, &urgent, pod(&urgent, 0, "1"));
+    assert_eq!(evicted(&mut engine, NOW), ["low-000"]);
+    assert!(engine.model().broken_rules().is_empty());
 }
 
 #[test]

@@ -75,3 +75,40 @@ fn a_pod_without_a_sub_group_in_a_pod_group_with_sub_groups_has_a_message() {
     let sentence = "Pod references subgroup \"default\", which does not exist in PodGroup ns/a";
     assert_eq!(said, [(&*lost.pod.name, Some(sentence))]);
 }
+
+/// A new pod group may get the id of one that was deleted since the last cycle, and one that is created again another id than before.
+#[test]
+fn the_report_of_a_deleted_pod_group_is_cleared_whatever_takes_its_id() {
+    let mut engine = Engine::new(Policy::default());
+    engine.apply(open_queue("q"), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "1"))), NOW);
+    let create = |engine: &mut Engine, name: &str| {
+        let group = group(name, "q", 0);
+        engine.apply(Event::Group(Box::new(group.clone())), NOW);
+        engine.apply(Event::Pod(Box::new(pod(&group, 0, "2"))), NOW);
+    };
+    let delete = |engine: &mut Engine, name: &str| {
+        let group = group(name, "q", 0);
+        engine.apply(Event::PodGone(pod(&group, 0, "2").pod.uid.clone()), NOW);
+        engine.apply(Event::GroupGone(group.key), NOW);
+    };
+    let cycle = |engine: &mut Engine| {
+        let decisions = engine.cycle(NOW);
+        let waiting = decisions
+            .unschedulable
+            .iter()
+            .map(|report| report.group.name().to_owned());
+        let cleared = decisions.cleared.iter().map(|group| group.name().to_owned());
+        (waiting.collect::<Vec<_>>(), cleared.collect::<Vec<_>>())
+    };
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    create(&mut engine, "a");
+    assert_eq!(cycle(&mut engine), (names(&["a"]), names(&[])));
+    delete(&mut engine, "a");
+    create(&mut engine, "b");
+    assert_eq!(cycle(&mut engine), (names(&["b"]), names(&["a"])));
+    delete(&mut engine, "b");
+    create(&mut engine, "c");
+    create(&mut engine, "b");
+    assert_eq!(cycle(&mut engine), (names(&["b", "c"]), names(&[])));
+}

@@ -23,7 +23,8 @@ pub fn record(cycle: &mut Cycle, answer: &Answer) {
             .pods
             .iter()
             .copied()
-            .filter(|pod| lost(cycle.model, *pod))
+            // One that was only planned is not evicted.
+            .filter(|pod| lost(cycle.model, *pod) && cycle.model.pods()[*pod].state.hold.is_some())
             .collect();
         if lost.is_empty() {
             continue;

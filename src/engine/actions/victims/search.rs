@@ -24,6 +24,7 @@ use crate::engine::model::{Mark, Model};
 use crate::engine::placement::rules::refresh_class;
 use crate::engine::stage::Observer;
 
+use super::bounds::asked_gpus;
 use super::judge::{BudgetReach, Judge, Objection};
 use super::rules::EvictingAction;
 use super::{Batch, Candidate, Case, Tried, lost};
@@ -233,7 +234,8 @@ impl<'a> VictimSearch<'a> {
 
     /// Whether all victims that the rules of reclaim allow together free too few GPUs.
     fn beyond_reach(&self, case: &Case, claim: &Shared, donors: &[bool]) -> bool {
-        let lacking = wanted(self.model, &case.chunk, None)[GPUS] - self.capacity.sum;
+        let asked: i64 = case.chunk.iter().map(|pod| asked_gpus(self.model, *pod)).sum();
+        let lacking = asked - self.capacity.sum;
         if lacking <= 0 {
             return false;
         }

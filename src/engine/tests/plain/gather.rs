@@ -83,10 +83,11 @@ fn lined_up(model: &Model, rules: Rules, pod_groups: &[PodGroupId]) -> OrderTree
     tree
 }
 
-/// A pod that eviction would remove from somewhere.
-fn evictable(model: &Model, pod: PodId) -> bool {
-    let pod = &model.pods()[pod];
-    pod.member.is_some() && pod.state.status.active_allocated()
+/// A pod that eviction would remove from a known node.
+fn evictable(model: &Model, id: PodId) -> bool {
+    let pod = &model.pods()[id];
+    let is_known = |node| model.nodes()[node].input.is_some();
+    pod.member.is_some() && pod.state.status.active_allocated() && model.node_of(id).is_some_and(is_known)
 }
 
 fn victim_entry(model: &Model, rules: Rules, pod_group: PodGroupId, pods: PodIds) -> OrderEntry {
