@@ -314,8 +314,14 @@ impl Grouper {
         }
     }
 
-    /// An annotation of a pod or an owner excludes the pod from grouping. It is reported unless the pod names a group.
-    fn report_skipped(&mut self, pod: &Pod) {
+    /// An annotation of a pod or an owner excludes the pod from grouping. It is reported unless the pod names a group. A pod that was grouped before leaves
+    /// its group, or it would be annotated with that.
+    fn skipped(&mut self, pod: &Pod) {
+        if !pods::is_bound(pod)
+            && let Some(group) = self.grouped_pods.unassign(pod)
+        {
+            self.writer.drop_group(&group);
+        }
         if pods::annotated_group(pod).is_some() {
             return self.clear_obstacle(pod);
         }
@@ -347,7 +353,7 @@ impl Grouper {
             return;
         }
         if skips_grouping(&pod) {
-            return self.report_skipped(&pod);
+            return self.skipped(&pod);
         }
         if !self.is_addressed(&pod) {
             return self.not_monitored(&pod);
@@ -437,7 +443,7 @@ impl Grouper {
         }
         let Some(pod) = self.shown(&entry.pod) else { return };
         match found {
-            Ok(Ok(Found::Skipped)) => self.report_skipped(&pod),
+            Ok(Ok(Found::Skipped)) => self.skipped(&pod),
             Ok(Ok(Found::Group(grouped, _))) => self.grouped(&member, &pod, *grouped),
             Ok(Err(error)) => self.failed(&member.uid, &error.to_string()),
             Err(panic) => self.set_pod_aside(&member, &panic),
@@ -459,7 +465,10 @@ impl Grouper {
             }
             grouped.sub_group = entry.sub_group.as_deref().map(str::to_owned).or(grouped.sub_group);
         }
-        self.grouped_pods.assign(pod, key.clone(), grouped.sub_group.clone());
+        let left = self.grouped_pods.assign(pod, key.clone(), grouped.sub_group.clone());
+        if let Some(left) = left {
+            self.writer.drop_group(&left);
+        }
         let group = self.writer.desire(&key, &grouped.group, &self.grouped_pods);
         // Pods of a gang come one after the other: a large group is in memory once while they wait for the scheduler.
         let group = self.last_sent.upgrade().filter(|last| *last == group).unwrap_or(group);

@@ -35,13 +35,19 @@ pub fn trim_pod(pod: &mut Pod) {
 /// Drops the longest annotations until the limit is met. Those that are read are short.
 pub fn trim_annotations(annotations: &mut BTreeMap<String, String>) {
     let mut bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
-    while bytes > limits::ANNOTATION_BYTES_PER_POD {
-        let longest = annotations.iter().max_by_key(|(_, value)| value.len());
-        let Some(longest) = longest.map(|(key, _)| key.clone()) else {
-            break;
-        };
-        let gone = annotations.remove(&longest).unwrap_or_default();
-        bytes -= longest.len() + gone.len();
+    if bytes <= limits::ANNOTATION_BYTES_PER_POD {
+        return;
+    }
+    let mut by_length: Vec<(usize, String)> = annotations
+        .iter()
+        .map(|(key, value)| (value.len(), key.clone()))
+        .collect();
+    by_length.sort_unstable();
+    while bytes > limits::ANNOTATION_BYTES_PER_POD
+        && let Some((length, key)) = by_length.pop()
+    {
+        annotations.remove(&key);
+        bytes -= key.len() + length;
     }
 }
 

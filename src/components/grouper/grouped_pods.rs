@@ -195,33 +195,45 @@ impl GroupedPods {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.drop_retry(uid);
         let group = self.pods.remove(uid)?.group?;
-        self.leave(uid, &group);
-        (!self.members.contains_key(&group)).then_some(group)
+        self.leave(uid, group)
     }
 
-    /// Records the group of a pod.
-    pub fn assign(&mut self, pod: &Pod, group: GroupKey, sub_group: Option<String>) {
+    /// Records the group of a pod. Returns its previous group if it was the last member of that.
+    pub fn assign(&mut self, pod: &Pod, group: GroupKey, sub_group: Option<String>) -> Option<GroupKey> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let Some(entry) = self.pods.get_mut(uid) else { return };
+        let entry = self.pods.get_mut(uid)?;
         entry.attempts = 0;
         entry.sub_group = sub_group.map(Into::into);
         entry.fingerprint = fingerprint(pod, Some(&group));
         let previous = entry.group.replace(group.clone());
         entry.see_names(pod);
         let uid = Arc::clone(&entry.pod.uid);
-        if let Some(previous) = previous.filter(|previous| *previous != group) {
-            self.leave(&uid, &previous);
-        }
+        let previous = previous.filter(|previous| *previous != group);
+        let left = previous.and_then(|previous| self.leave(&uid, previous));
         self.members
             .entry(group)
             .and_modify(|members| members.insert(&uid))
             .or_insert(Members::One(uid));
+        left
     }
 
-    fn leave(&mut self, uid: &str, group: &GroupKey) {
-        if self.members.get_mut(group).is_some_and(|members| members.remove(uid)) {
-            self.members.remove(group);
+    /// A pod is not grouped any more. Returns its group if it was the last member.
+    pub fn unassign(&mut self, pod: &Pod) -> Option<GroupKey> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let entry = self.pods.get_mut(uid)?;
+        let group = entry.group.take()?;
+        entry.sub_group = None;
+        entry.fingerprint = fingerprint(pod, None);
+        entry.see_names(pod);
+        self.leave(uid, group)
+    }
+
+    /// Removes a member. Returns the group if it was the last one.
+    fn leave(&mut self, uid: &str, group: GroupKey) -> Option<GroupKey> {
+        if self.members.get_mut(&group).is_some_and(|members| members.remove(uid)) {
+            self.members.remove(&group);
         }
+        (!self.members.contains_key(&group)).then_some(group)
     }
 
     /// The pod of that UID.
@@ -359,6 +371,9 @@ fn fingerprint(pod: &Pod, group: Option<&GroupKey>) -> u64 {
             .hash(&mut hasher);
     }
     pods::is_finished(pod).hash(&mut hasher);
+    // Grove names the part of a pod before it removes the gate.
+    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+    gates.is_some_and(|gates| !gates.is_empty()).hash(&mut hasher);
     pod.spec
         .as_ref()
         .and_then(|spec| spec.priority_class_name.as_deref())

@@ -215,3 +215,21 @@ async fn while_grouping_is_switched_off_times_are_written_and_pods_are_ignored()
         "grouping adds annotations"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_names_another_pod_group_after_it_was_grouped_keeps_that_name() {
+    let case = Case::start(Settings::default()).await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "team", "name": "b"},
+        "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main", "image": "i"}]},
+    });
+    let created = case.lab.create(pod.clone()).await;
+    case.show(read(created)).await;
+    let named = json!({"metadata": {"annotations": {annotation::POD_GROUP_NAME: "gang"}}});
+    let named = case.lab.patch(&pod, named).await;
+    case.show(read(named)).await;
+    // By then its annotation would have been written.
+    sleep(seconds(30)).await;
+    let annotations = &case.lab.see(&pod).await["metadata"]["annotations"];
+    assert_eq!(annotations[annotation::POD_GROUP_NAME], "gang");
+}

@@ -181,7 +181,7 @@ impl PodGroupWriter {
             && desired_group
                 .written
                 .as_ref()
-                .is_none_or(|written| is_as_new(group, written))
+                .is_none_or(|written| is_as_new(group.metadata.resource_version.as_deref(), written))
         {
             desired_group.written = None;
             self.queue_if_needed(&key, WRITE_AFTER);
@@ -418,7 +418,13 @@ impl PodGroupWriter {
         match result {
             Ok(group) => {
                 desired_group.failures = 0;
-                desired_group.written = group.filter(|_| !outdated);
+                // The watch may have shown a later state before the answer came.
+                let shown = self.stores.pod_groups.version(key.namespace(), key.name());
+                let is_shown = |group: &Arc<PodGroup>| {
+                    let shown = shown.as_deref();
+                    shown.is_some_and(|shown| is_as_new(Some(shown), group))
+                };
+                desired_group.written = group.filter(|group| !outdated && !is_shown(group));
                 self.queue_if_needed(key, WRITE_AFTER);
             }
             Err(error) => self.failed(key, &error),
@@ -512,16 +518,10 @@ fn trimmed(mut group: PodGroup) -> Arc<PodGroup> {
 
 /// Whether the state that the watch shows is at least as new as the one that was written. Resource versions that are no
 /// numbers cannot be compared; then what the watch shows counts.
-fn is_as_new(seen: &PodGroup, written: &PodGroup) -> bool {
-    let version = |group: &PodGroup| {
-        group
-            .metadata
-            .resource_version
-            .as_deref()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
-    version(seen)
-        .zip(version(written))
+fn is_as_new(seen: Option<&str>, written: &PodGroup) -> bool {
+    let number = |version: Option<&str>| version.and_then(|text| text.parse::<u64>().ok());
+    number(seen)
+        .zip(number(written.metadata.resource_version.as_deref()))
         .is_none_or(|(seen, written)| seen >= written)
 }
 

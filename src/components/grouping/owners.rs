@@ -211,13 +211,14 @@ impl Owners {
         Ok(walk.end())
     }
 
-    /// Invalidates these owners of a pod of the namespace: one of them was invalid, or may have changed. False if all of
-    /// them were just read.
+    /// Invalidates these owners of a pod of the namespace, and the other objects that rules have asked for there: one of them was invalid, or may have
+    /// changed. False if all of them were just read.
     pub fn invalidate(&self, namespace: &str, chain: &[Arc<Workload>]) -> bool {
         let doubted = chain
             .iter()
             .filter(|owner| self.owners.invalidate(namespace, &Named::of(namespace, owner)));
-        doubted.count() > 0
+        let owners = doubted.count() > 0;
+        self.objects.invalidate_all(namespace) || owners
     }
 
     /// Another object from the cache.

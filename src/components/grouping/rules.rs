@@ -104,6 +104,8 @@ pub struct Grouped {
     pub group: PodGroup,
     /// The sub-group that the pod belongs to.
     pub sub_group: Option<String>,
+    /// The pod names a part that its workload does not have, perhaps because it was read too early: it is read again before this counts.
+    pub doubtful: bool,
     /// The rule's description, for output.
     pub rule: String,
 }

@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::DynamicObject;
 use serde_json::Value;
 
+use crate::api::limits;
+
 /// An owner of pods, or a pod that is its own owner.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workload {
@@ -41,8 +43,8 @@ impl Workload {
             kind: kind.to_owned(),
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
-            labels: meta.labels.clone().unwrap_or_default(),
-            annotations: meta.annotations.clone().unwrap_or_default(),
+            labels: first(meta.labels.as_ref(), limits::LABELS_PER_POD),
+            annotations: first(meta.annotations.as_ref(), limits::ANNOTATIONS_PER_POD),
             owners: meta.owner_references.clone().unwrap_or_default(),
             body: Value::Null,
         }
@@ -115,8 +117,38 @@ impl Workload {
     }
 }
 
+/// The first entries, by key. Workloads have some dozens, and each of their pod groups inherits all of them.
+fn first(entries: Option<&BTreeMap<String, String>>, most: usize) -> BTreeMap<String, String> {
+    let first = entries.into_iter().flatten().take(most);
+    first.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
 /// `apps/v1` → (`apps`, `v1`); `v1` → (``, `v1`).
 #[must_use]
 pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_with_thousands_of_labels_keeps_the_first() {
+        let many: BTreeMap<_, _> = (0..10_000)
+            .map(|at| (format!("key-{at:05}"), "value".to_owned()))
+            .collect();
+        let meta = ObjectMeta {
+            labels: Some(many.clone()),
+            annotations: Some(many),
+            ..ObjectMeta::default()
+        };
+        let workload = Workload::new("batch/v1", "Job", &meta);
+        let (labels, annotations) = (limits::LABELS_PER_POD, limits::ANNOTATIONS_PER_POD);
+        assert_eq!(
+            (workload.labels.len(), workload.annotations.len()),
+            (labels, annotations)
+        );
+        assert_eq!(workload.label("key-00000"), Some("value"));
+    }
 }

@@ -127,6 +127,18 @@ impl<K: Clone + Eq + Hash, T> NamespaceCache<K, T> {
         entries.entries.get(key).is_some_and(is_old) && entries.take(key)
     }
 
+    /// Invalidates all objects of a namespace, except those that were just read. Returns whether there were any.
+    pub fn invalidate_all(&self, namespace: &str) -> bool {
+        let mut cache = self.lock();
+        let Some(entries) = cache.namespaces.get_mut(namespace) else {
+            return false;
+        };
+        let before = entries.entries.len();
+        entries.entries.retain(|_, entry| entry.since.elapsed() < FAILED_TTL);
+        entries.bytes = entries.entries.values().map(|entry| entry.bytes).sum();
+        entries.entries.len() < before
+    }
+
     fn lock(&self) -> MutexGuard<'_, Namespaces<K, T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

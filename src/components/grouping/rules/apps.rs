@@ -13,7 +13,7 @@ use crate::components::grouping::workload::Workload;
 /// ```
 pub fn deployment(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let mut grouped = of_owner(input, top, priority_class::INFERENCE)?;
-    if !own::shape(input, top, &mut grouped)? {
+    if !own::shape(input, top, None, &mut grouped)? {
         per_pod(input, &mut grouped);
     }
     Ok(grouped)

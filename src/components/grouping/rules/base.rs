@@ -102,6 +102,7 @@ pub fn build(input: &Input, base: &Base) -> Result<Grouped, RuleError> {
             status: None,
         },
         sub_group: None,
+        doubtful: false,
         rule: String::new(),
     })
 }

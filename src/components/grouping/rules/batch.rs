@@ -28,8 +28,9 @@ pub fn cron_job(input: &Input, _: &Workload) -> Result<Grouped, RuleError> {
 
 fn run(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let mut grouped = of_owner(input, top, priority_class::TRAIN)?;
-    if !own::shape(input, top, &mut grouped)? {
-        grouped.group.spec.min_member = Some(min_member(top.annotation(annotation::BATCH_MIN_MEMBER))?.unwrap_or(1));
+    let minimum = min_member(top.annotation(annotation::BATCH_MIN_MEMBER))?;
+    if !own::shape(input, top, minimum, &mut grouped)? {
+        grouped.group.spec.min_member = Some(minimum.unwrap_or(1));
     }
     Ok(grouped)
 }

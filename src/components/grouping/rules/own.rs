@@ -19,12 +19,12 @@ use crate::components::grouping::workload::Workload;
 /// One group per owner, with the sub-groups of its annotations.
 pub fn base(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let mut grouped = default_rule(input, top)?;
-    shape(input, top, &mut grouped)?;
+    shape(input, top, None, &mut grouped)?;
     Ok(grouped)
 }
 
-/// Applies the annotations to the group; false if there are none.
-pub fn shape(input: &Input, top: &Workload, grouped: &mut Grouped) -> Result<bool, RuleError> {
+/// Applies the annotations to the group; false if there are none. `minimum` is that of another annotation, and counts for segments.
+pub fn shape(input: &Input, top: &Workload, minimum: Option<i32>, grouped: &mut Grouped) -> Result<bool, RuleError> {
     if input.settings.exactly_as_kai {
         return Ok(false);
     }
@@ -43,7 +43,7 @@ pub fn shape(input: &Input, top: &Workload, grouped: &mut Grouped) -> Result<boo
             spec.sub_groups = parts;
         }
         (None, Some(segment_size)) => {
-            let (segments, own) = stated.segments(segment_size, size)?;
+            let (segments, own) = stated.segments(segment_size, size.or(minimum))?;
             spec.min_member = Some(total(&segments));
             (spec.sub_groups, grouped.sub_group) = (segments, own);
         }
@@ -115,11 +115,13 @@ impl<'a> Stated<'a> {
     /// Segments of equal size over all pods. Those beyond the minimum are optional.
     fn segments(&self, size: i32, minimum: Option<i32>) -> Result<(Vec<SubGroup>, Option<String>), RuleError> {
         let pods = |field| fields::integer(&self.top.body, &["spec", field]);
-        let total = match (pods("replicas")?, pods("completions")?.or(pods("parallelism")?)) {
+        let at_once = pods("parallelism")?;
+        let total = match (pods("replicas")?, pods("completions")?.or(at_once)) {
             (Some(total), _) | (None, Some(total)) => total,
             (None, None) => minimum.unwrap_or(1),
         };
-        let minimum = minimum.unwrap_or(total).min(total);
+        // A Job has no more pods at a time.
+        let minimum = minimum.or(at_once).unwrap_or(total).min(total);
         let whole = |pods: i32| pods / size + i32::from(pods % size > 0);
         let number = whole(total);
         segments::check_number(number)?;

@@ -74,9 +74,11 @@ fn counted(input: &Input, top: &Workload, cluster: &Value) -> Result<Grouped, Ru
         return Ok(grouped);
     }
     let own = input.label(third_party::RAY_GROUP).map(as_name);
+    let is_worker = own.is_some();
     grouped.sub_group = own.filter(|own| groups.iter().any(|group| group.name == *own));
     if grouped.sub_group.is_none() && !input.settings.exactly_as_kai {
-        // A submitter, or a pod of a worker group that is not in the spec: not part of the minimum.
+        // A submitter, or a pod of a worker group that is not in the spec or had no pods: not part of the minimum.
+        grouped.doubtful = is_worker;
         per_pod(input, &mut grouped);
         grouped.group.spec.min_member = Some(1);
         grouped.rule = "a pod of none of its groups".to_owned();

@@ -70,7 +70,9 @@ fn owner(owner: &Value) -> Workload {
             meta[key] = default.into();
         }
     }
-    Workload::new(api_version, kind, &serde_json::from_value(meta).unwrap())
+    let mut workload = Workload::new(api_version, kind, &serde_json::from_value(meta).unwrap());
+    workload.body = owner["body"].clone();
+    workload
 }
 
 /// Checks name, owner, and those fields of the spec that `expected` names.
@@ -187,6 +189,44 @@ fn a_job_is_one_group_of_the_size_that_it_asks_for() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn segments_of_a_job_start_with_as_many_pods_as_it_has_at_a_time() {
+    let minimums = |annotations: &str| {
+        let case = format!(
+            "pod: {{metadata: {{labels: {{batch.kubernetes.io/job-completion-index: '3'}}}}}}\nowners: [{{kind: batch/v1/Job, \
+             annotations: {{kai.scheduler/segment-size: '2'{annotations}}}, body: {{spec: {{parallelism: 4, completions: 10}}}}}}]"
+        );
+        let found = grouped(&case).unwrap();
+        assert_eq!(found.sub_group.as_deref(), Some("segment-1"));
+        let spec = found.group.spec;
+        let segments = spec.sub_groups.iter().filter_map(|segment| segment.min_member);
+        (spec.min_member, segments.collect::<Vec<_>>())
+    };
+    assert_eq!(minimums(""), (Some(4), vec![2, 2, 0, 0, 0]));
+    let stated = ", kai.scheduler/batch-min-member: '2'";
+    assert_eq!(minimums(stated), (Some(2), vec![2, 0, 0, 0, 0]));
+    let own = ", kai.scheduler/batch-min-member: '2', kai.scheduler/min-member: '6'";
+    assert_eq!(minimums(own), (Some(6), vec![2, 2, 2, 0, 0]));
+}
+
+#[test]
+fn a_worker_of_a_group_without_pods_may_have_been_seen_before_its_cluster() {
+    let cluster = |labels: &str| {
+        let spec = "{headGroupSpec: {}, workerGroupSpecs: [{groupName: w, replicas: 0}]}";
+        let owners = format!("[{{kind: ray.io/v1/RayCluster, name: r, body: {{spec: {spec}}}}}]");
+        grouped(&format!(
+            "{{pod: {{metadata: {{labels: {labels}}}}}, owners: {owners}}}"
+        ))
+        .unwrap()
+    };
+    let worker = cluster("{ray.io/group: w}");
+    assert_eq!(
+        (worker.group.metadata.name.as_deref(), worker.doubtful),
+        (Some("pg-p-u"), true)
+    );
+    assert!(!cluster("{}").doubtful, "a submitter");
 }
 
 #[test]
