@@ -136,6 +136,11 @@ impl Engine {
 
     /// Changes the policy. The next cycle recomputes everything that depends on it.
     pub fn set_policy(&mut self, policy: Policy) {
+        if self.policy.actions != policy.actions {
+            // While the action is switched off, the set is not updated.
+            self.stale.clear();
+            self.model.all_changed();
+        }
         self.policy = policy;
         self.model.settings_changed(self.policy.stuck_after);
         self.kept.sorted.clear(&mut self.model);
@@ -299,11 +304,6 @@ impl Engine {
         timers.into_iter().flatten().min()
     }
 
-    /// Decisions that the API server does not show yet, by pod.
-    #[must_use]
-    pub fn under_way(&self) -> Vec<(Name, Assumed)> {
-        let assumed = self.model.pods().iter().map(|(_, pod)| pod);
-        let assumed = assumed.filter(|pod| pod.assumed != Assumed::Nothing);
     /// Cycles before this time do not search for victims. The engine has no clock: whoever runs it knows how long searches that found nothing have taken.
     pub fn pause_searches(&mut self, until: Time) {
         self.kept.turns.pause(until);
@@ -314,6 +314,11 @@ impl Engine {
         }
     }
 
+    /// Decisions that the API server does not show yet, by pod.
+    #[must_use]
+    pub fn under_way(&self) -> Vec<(Name, Assumed)> {
+        let assumed = self.model.pods().iter().map(|(_, pod)| pod);
+        let assumed = assumed.filter(|pod| pod.assumed != Assumed::Nothing);
         assumed
             .map(|pod| (pod.input.pod.uid.clone(), pod.assumed.clone()))
             .collect()
@@ -395,6 +400,13 @@ impl Engine {
                 );
                 continue;
             }
+            // The id may be that of a deleted pod group.
+            if let Some(gone) = known.map(|known| known.report.group.clone())
+                && gone != model.pod_groups()[pod_group].key
+            {
+                reported.remove(&pod_group);
+                decisions.cleared.push(gone);
+            }
             let mut until = None;
             let found = || {
                 let (verdict, ends) = verdicts.verdict(pod_group, findings);
@@ -447,6 +459,12 @@ impl Engine {
                 false
             }
         });
+        // A pod group that was deleted and created again may wait under another id.
+        let is_reported = |group: &GroupKey| {
+            let id = model.pod_groups().id(group);
+            id.is_some_and(|id| reported.contains_key(&id))
+        };
+        decisions.cleared.retain(|group| !is_reported(group));
         decisions.cleared.sort();
     }
 

@@ -103,15 +103,19 @@ async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: W
     let (namespace, name) = (note.subject.namespace(), note.subject.name());
     let api: Api<Event> = Api::namespaced(context.writes.clone(), namespace);
     let result = match write {
-        Write::New { id } => api
-            .create(&PostParams::default(), &event(&note, stores, &id))
-            .await
-            .map(drop),
+        Write::New { id } => create(&api, event(&note, stores, &id, 1)).await,
         Write::Again { id, count } => {
             let patch = json!({"count": count, "lastTimestamp": Time(clock::now())});
-            api.patch(&event_name(name, &id), &PatchParams::default(), &Patch::Merge(patch))
-                .await
-                .map(drop)
+            let patched = api
+                .patch(&event_name(name, &id), &PatchParams::default(), &Patch::Merge(patch))
+                .await;
+            match patched {
+                // It could not be created, or it has been deleted, as events are after a while.
+                Err(kube::Error::Api(status)) if status.code == 404 => {
+                    create(&api, event(&note, stores, &id, count)).await
+                }
+                other => other.map(drop),
+            }
         }
     };
     if let Err(error) = &result {
@@ -119,6 +123,10 @@ async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: W
         debug!(ns = %namespace, name = %name, reason = note.reason, %error, "event not written");
     }
     result
+}
+
+async fn create(api: &Api<Event>, event: Event) -> Result<(), kube::Error> {
+    api.create(&PostParams::default(), &event).await.map(drop)
 }
 
 /// Whether the event's pod group does not exist yet. The event needs its UID, or `kubectl describe` does not show it.
@@ -137,7 +145,7 @@ fn event_name(name: &str, id: &str) -> String {
     }
 }
 
-fn event(note: &Note, stores: &Stores, id: &str) -> Event {
+fn event(note: &Note, stores: &Stores, id: &str, count: i32) -> Event {
     let about = about(&note.subject, stores);
     let now = Time(clock::now());
     Event {
@@ -162,7 +170,7 @@ fn event(note: &Note, stores: &Stores, id: &str) -> Event {
         reporting_instance: Some(String::new()),
         first_timestamp: Some(now.clone()),
         last_timestamp: Some(now),
-        count: Some(1),
+        count: Some(count),
         ..Event::default()
     }
 }
@@ -172,13 +180,11 @@ fn about(subject: &Subject, stores: &Stores) -> ObjectReference {
     let (api_version, kind, uid) = match subject {
         Subject::Pod(pod) => ("v1".to_owned(), "Pod", Some(pod.uid.to_string())),
         Subject::PodGroup(_) => {
-            let group = stores.pod_groups.get(namespace, name);
-            let uid = group.and_then(|group| group.metadata.uid.clone());
+            let uid = stores.pod_groups.uid(namespace, name);
             (PodGroup::api_version(&()).into_owned(), "PodGroup", uid)
         }
         Subject::Node(_) => {
-            let node = stores.nodes.get("", name);
-            let uid = node.and_then(|node| node.metadata.uid.clone());
+            let uid = stores.nodes.uid("", name);
             ("v1".to_owned(), "Node", uid)
         }
     };
@@ -190,5 +196,81 @@ fn about(subject: &Subject, stores: &Stores) -> ObjectReference {
         name: Some(name.to_owned()),
         uid,
         ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+    use std::sync::Mutex;
+
+    use http::{Method, Request, Response, StatusCode};
+    use http_body_util::BodyExt;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::components::bus::PodRef;
+    use crate::components::tests::idle_context;
+
+    type Stored = Arc<Mutex<HashMap<String, Value>>>;
+
+    /// An API server that stores events by their path.
+    async fn serve(stored: Stored, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        let (parts, body) = request.into_parts();
+        let body: Value = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap();
+        let path = parts.uri.path().to_owned();
+        let mut stored = stored.lock().unwrap();
+        let (code, answer) = if parts.method == Method::POST {
+            stored.insert(
+                format!("{path}/{}", body["metadata"]["name"].as_str().unwrap()),
+                body.clone(),
+            );
+            (StatusCode::CREATED, body)
+        } else if let Some(event) = stored.get_mut(&path) {
+            event["count"] = body["count"].clone();
+            (StatusCode::OK, event.clone())
+        } else {
+            let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "", "code": 404});
+            (StatusCode::NOT_FOUND, gone)
+        };
+        let answer = Response::builder()
+            .status(code)
+            .body(Body::from(answer.to_string().into_bytes()));
+        Ok(answer.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_repeat_creates_an_event_that_could_not_be_created_before() {
+        let stored = Stored::default();
+        let events = Arc::clone(&stored);
+        let client = Client::new(
+            tower::service_fn(move |request| serve(Arc::clone(&events), request)),
+            "default",
+        );
+        let context = Context {
+            writes: client,
+            ..idle_context()
+        };
+        for count in [7, 9] {
+            let note = Note {
+                subject: Subject::Pod(PodRef::new("ns", "p", "uid-p")),
+                severity: Severity::Warning,
+                reason: "Unschedulable",
+                message: "no GPUs".to_owned(),
+                source: "kai-scheduler".to_owned(),
+                annotations: BTreeMap::new(),
+            };
+            let (id, since) = ("1a".to_owned(), Instant::now());
+            let write = Write::Again { id, count };
+            send(&context, &Stores::default(), Waiting { note, write, since })
+                .await
+                .unwrap();
+            let stored = stored.lock().unwrap();
+            let event = &stored["/api/v1/namespaces/ns/events/p.1a"];
+            assert_eq!((&event["count"], &event["message"]), (&json!(count), &json!("no GPUs")));
+            assert_eq!(stored.len(), 1);
+        }
     }
 }

@@ -261,8 +261,7 @@ impl PodGroups {
                 self.claimants.forget(&pod);
                 self.by_memory.forget(&Key::of(&pod.metadata));
                 if let Some(key) = self.unwritten_of.remove(uid) {
-                    self.unwritten.remove(&key);
-                    self.histories.remove(&key);
+                    self.forget_unwritten(&key);
                 }
                 self.others.forget(&pod);
                 self.waits_no_more(&pods::pod_ref(&pod));
@@ -277,13 +276,7 @@ impl PodGroups {
                 }
             }
             ToPodGroups::Change(Change::Deleted(Object::PodGroup(group))) => {
-                let key = pods::group_key(&group.metadata);
-                self.no_report(&key);
-                self.histories.remove(&key);
-                self.cleared.remove(&key);
-                self.known.set_aside.remove(&key);
-                self.failures.remove(&Target::Group(key.clone()));
-                self.usage.insert(key);
+                self.forget(pods::group_key(&group.metadata));
             }
             ToPodGroups::Change(
                 Change::Applied(Object::PriorityClass(_)) | Change::Deleted(Object::PriorityClass(_)),
@@ -325,8 +318,29 @@ impl PodGroups {
         if pod.is_none_or(|pod| pod.metadata.uid.as_ref() != Some(&owner.uid)) {
             return;
         }
-        self.unwritten_of.insert(owner.uid.clone(), key.clone());
+        let before = self.unwritten_of.insert(owner.uid.clone(), key.clone());
+        if let Some(before) = before.filter(|before| *before != key) {
+            self.forget_unwritten(&before);
+        }
         self.unwritten.insert(key.clone(), group);
+        self.usage.insert(key);
+    }
+
+    /// The pod of a group that may never be written is gone, or in another group.
+    fn forget_unwritten(&mut self, key: &GroupKey) {
+        self.unwritten.remove(key);
+        if !self.stores.pod_groups.contains(key.namespace(), key.name()) {
+            self.forget(key.clone());
+        }
+    }
+
+    /// A group does not exist any more.
+    fn forget(&mut self, key: GroupKey) {
+        self.no_report(&key);
+        self.histories.remove(&key);
+        self.cleared.remove(&key);
+        self.known.set_aside.remove(&key);
+        self.failures.remove(&Target::Group(key.clone()));
         self.usage.insert(key);
     }
 
@@ -517,6 +531,7 @@ impl PodGroups {
     /// A new leader compares every status.
     fn leading_changed(&mut self) {
         self.agenda.clear();
+        self.failures.clear();
         self.everything_changed();
         self.plan_all_that_wait(REASONS_AFTER);
         self.look_at_other_schedulers();
@@ -572,6 +587,7 @@ impl PodGroups {
             };
             let Some(write) = write else {
                 self.agenda.finish(&target);
+                self.failures.remove(&target);
                 continue;
             };
             self.writes.spawn(async move {

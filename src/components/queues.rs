@@ -137,6 +137,7 @@ impl Queues {
                 let name = queue.metadata.name.as_deref().unwrap_or_default();
                 self.context.figures.forget(&QUEUE_STATUSES, name);
                 self.written_at.remove(name);
+                self.failures.remove(name);
                 self.fair.remove(name);
                 self.waiting.gone(name);
                 self.show_nowhere();
@@ -225,6 +226,7 @@ impl Queues {
             }
             let Some((patch, writes)) = patch else {
                 self.agenda.finish(&name);
+                self.failures.remove(&name);
                 continue;
             };
             self.written_at.insert(name.clone(), Instant::now());

@@ -18,8 +18,8 @@ mod workloads;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -33,10 +33,7 @@ pub use gather::{Elections, Gatherer};
 #[cfg(test)]
 pub use openapi::openapi;
 use overview::Overview;
-use what_if::{Asked, WhatIfs};
-
-/// Maximum size of manifests in a request.
-const MANIFESTS_MAX: usize = 8 << 20;
+use what_if::WhatIfs;
 
 /// Prefix of all paths.
 pub const PREFIX: &str = "/api/v1";
@@ -104,10 +101,7 @@ pub fn router(views: Shared) -> Router {
         .route("/explain/podgroups/{namespace}/{name}", get(explain_pod_group))
         .route("/explain/queues/{name}", get(explain_queue))
         .route("/explain/nodes/{name}", get(explain_node))
-        .route(
-            "/what-if",
-            post(ask_what_if).layer(DefaultBodyLimit::max(MANIFESTS_MAX)),
-        )
+        .route("/what-if", post(ask_what_if))
         .with_state(views)
 }
 
@@ -310,17 +304,17 @@ async fn ask_what_if(
     State(views): State<Shared>,
     Query(of): Query<WhatIfOf>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Answer {
     let (caller, overview) = views.open(&headers).await?;
+    // Nothing is received from strangers.
+    let received = views.what_ifs.receive(body).await?;
     let asked = if is_yaml(&headers) {
         let namespace = of.namespace.unwrap_or_else(|| "default".to_owned());
         let scheduler = views.gatherer.scheduler_name();
-        views.what_ifs.read(body, namespace, scheduler).await?
+        views.what_ifs.read_manifests(received, namespace, scheduler).await?
     } else {
-        let asked = serde_json::from_slice(&body).map_err(|error| error.to_string());
-        let asked = asked.and_then(Asked::read);
-        asked.map_err(|why| refusal(StatusCode::BAD_REQUEST, why))?
+        views.what_ifs.read(received).await?
     };
     for namespace in asked.namespaces() {
         caller.must_see(&namespace).await?;

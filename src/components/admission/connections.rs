@@ -122,6 +122,13 @@ pub struct Connection<S> {
 }
 
 impl<S> Connection<S> {
+    /// Bytes were read or written.
+    fn is_active(&mut self) {
+        self.last.store(self.connections.now(), Ordering::Relaxed);
+        let silent_until = Instant::now() + self.connections.max_wait;
+        self.idle.as_mut().reset(silent_until);
+    }
+
     /// Whether it was closed for another one.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         if self.closed.as_mut().poll(context).is_ready() {
@@ -141,9 +148,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if read.is_ready() && buffer.filled().len() > before {
-            self.last.store(self.connections.now(), Ordering::Relaxed);
-            let silent_until = Instant::now() + self.connections.max_wait;
-            self.idle.as_mut().reset(silent_until);
+            self.is_active();
         }
         match self.poll_end(context) {
             Poll::Ready(error) => Poll::Ready(Err(error)),
@@ -157,7 +162,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         if let Poll::Ready(error) = self.poll_end(context) {
             return Poll::Ready(Err(error));
         }
-        Pin::new(&mut self.stream).poll_write(context, buffer)
+        let written = Pin::new(&mut self.stream).poll_write(context, buffer);
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.is_active();
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -190,6 +199,22 @@ mod tests {
         assert_eq!(server.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(server);
         assert!(connections.lock().entries.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_response_is_not_cut() {
+        let connections = Connections::with(Duration::from_secs(10));
+        let (mut client, server) = duplex(1);
+        let mut server = connections.enter(server);
+        for _ in 0..5 {
+            server.write_all(b"x").await.unwrap();
+            tokio::time::advance(Duration::from_secs(8)).await;
+            assert_eq!(client.read_u8().await.unwrap(), b'x');
+        }
+        // The client does not read any more.
+        server.write_all(b"x").await.unwrap();
+        let error = server.write_all(b"x").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]

@@ -119,10 +119,10 @@ impl Tree {
         totals: &Totals,
         operation: fn(Amount, Amount) -> Amount,
     ) -> BTreeSet<String> {
-        self.own.entry(queue.to_owned()).or_default().add(totals, operation);
+        update(&mut self.own, queue, totals, operation);
         let chain = self.chain(queue);
         for name in &chain {
-            self.totals.entry(name.clone()).or_default().add(totals, operation);
+            update(&mut self.totals, name, totals, operation);
         }
         chain.into_iter().collect()
     }
@@ -152,10 +152,19 @@ impl Tree {
         self.totals.clear();
         for (queue, own) in std::mem::take(&mut self.own) {
             for name in self.chain(&queue) {
-                self.totals.entry(name).or_default().add(&own, Amount::saturating_add);
+                update(&mut self.totals, &name, &own, Amount::saturating_add);
             }
             self.own.insert(queue, own);
         }
+    }
+}
+
+/// Adds to, or subtracts from, the sums of a queue. Sums of 0 are removed: pod groups may name queues that do not exist, and queues come and go.
+fn update(sums: &mut BTreeMap<String, Totals>, queue: &str, totals: &Totals, operation: fn(Amount, Amount) -> Amount) {
+    let sum = sums.entry(queue.to_owned()).or_default();
+    sum.add(totals, operation);
+    if *sum == Totals::default() {
+        sums.remove(queue);
     }
 }
 

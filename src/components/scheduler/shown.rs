@@ -74,7 +74,13 @@ impl Shown {
             }
             self.queues.insert(name, gpus);
         }
-        for gone in before.into_keys() {
+        // Another shard of this process may have the queue now.
+        let is_elsewhere = |queue: &String| {
+            let queue = stores.queues.get("", queue);
+            let scope = queue.map(|queue| context.scope_of(queue.metadata.labels.as_ref()));
+            scope.is_some_and(|scope| scope != context.scope && context.of_scope(&scope).is_leading())
+        };
+        for gone in before.into_keys().filter(|queue| !is_elsewhere(queue)) {
             context.figures.forget(&families::OF_THE_SCHEDULER, &gone);
             changed.push(FairShare { queue: gone, gpus: 0 });
         }

@@ -174,11 +174,24 @@ impl<K: Watched> Store<K> {
         (stored.uid() == uid).then(|| stored.object())?
     }
 
+    /// The uid of an object, which is not read for that.
+    #[must_use]
+    pub fn uid(&self, namespace: &str, name: &str) -> Option<String> {
+        let objects = self.read();
+        objects.get(namespace)?.get(name)?.uid().map(str::to_owned)
+    }
+
+    /// The resource version of an object, which is not read for that.
+    #[must_use]
+    pub fn version(&self, namespace: &str, name: &str) -> Option<String> {
+        let objects = self.read();
+        objects.get(namespace)?.get(name)?.version().map(str::to_owned)
+    }
+
     /// Whether there is an object of that namespace, name and uid.
     #[must_use]
     pub fn has(&self, namespace: &str, name: &str, uid: &str) -> bool {
-        let stored = self.stored(namespace, name);
-        stored.is_some_and(|stored| stored.uid() == Some(uid))
+        self.uid(namespace, name).as_deref() == Some(uid)
     }
 
     /// Whether an object is stored in the version of this metadata.

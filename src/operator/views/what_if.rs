@@ -6,14 +6,15 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use http_body_util::LengthLimitError;
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::super::access::refusal;
@@ -22,12 +23,19 @@ use crate::api::PodGroup;
 use crate::api::views::{Verdict, WhatIfAsked, WouldBind, WouldEvict, WouldWait};
 use crate::clock;
 use crate::components::bus::{GroupKey, Grouping, Object};
+use crate::components::weight;
 use crate::engine::decision::Decisions;
 use crate::engine::input::Time;
 use crate::mirror::{GroupDraft, PackedChange};
 use crate::scheduler_core::SchedulerCore;
 use crate::workloads::{Made, made};
 
+/// Bytes of a request, the time within which it must arrive, and how many are received at a time.
+const BODY_MAX: usize = 8 << 20;
+const BODY_TIME: Duration = Duration::from_secs(30);
+const RECEIVED_AT_ONCE: usize = 4;
+/// Memory that parsing a request may take.
+const PARSED_MAX: usize = 128 << 20;
 /// Bytes of manifests of workloads.
 const TEXT_MAX: usize = 512 << 10;
 /// Maximum number of pods in a request.
@@ -44,6 +52,7 @@ const BATCH: usize = 4_096;
 /// Runs the requests, one at a time.
 pub struct WhatIfs {
     inspection: Arc<Inspection>,
+    receiving: Arc<Semaphore>,
     reading: Turns,
     deciding: Turns,
 }
@@ -94,6 +103,12 @@ fn busy() -> Response {
     response
 }
 
+/// The body of a request. While it exists, it takes one of the places for those that are received.
+pub struct Received {
+    text: Bytes,
+    _place: OwnedSemaphorePermit,
+}
+
 /// A parsed request.
 pub struct Asked {
     pods: Vec<core::Pod>,
@@ -116,11 +131,13 @@ pub struct Decided {
 }
 
 impl Asked {
-    /// Parses a request.
-    ///
-    /// # Errors
-    /// Why it is invalid.
-    pub fn read(asked: WhatIfAsked) -> Result<Self, String> {
+    fn read(text: &[u8]) -> Result<Self, String> {
+        weight::of(text, weight::Kind::Other, PARSED_MAX).map_err(|why| why.to_string())?;
+        let asked: WhatIfAsked = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        Self::of(asked)
+    }
+
+    fn of(asked: WhatIfAsked) -> Result<Self, String> {
         if asked.pods.is_empty() || asked.pods.len() > PODS_MAX || asked.pod_groups.len() > PODS_MAX {
             return Err(format!("between 1 and {PODS_MAX} pods can be asked about at once"));
         }
@@ -223,22 +240,62 @@ impl WhatIfs {
     pub fn new(inspection: Arc<Inspection>) -> Self {
         Self {
             inspection,
+            receiving: Arc::new(Semaphore::new(RECEIVED_AT_ONCE)),
             reading: Turns::new(),
             deciding: Turns::new(),
         }
+    }
+
+    /// Receives the body of a request.
+    ///
+    /// # Errors
+    /// The response that refuses it: too many others are being received, it is too long, or it does not arrive.
+    pub async fn receive(&self, body: Body) -> Result<Received, Response> {
+        let place = Arc::clone(&self.receiving).try_acquire_owned().map_err(|_| busy())?;
+        let is_too_long = |error: &axum::Error| {
+            let cause = std::error::Error::source(error);
+            cause.is_some_and(<dyn std::error::Error>::is::<LengthLimitError>)
+        };
+        let (code, why) = match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY_MAX)).await {
+            Ok(Ok(text)) => return Ok(Received { text, _place: place }),
+            Ok(Err(error)) if is_too_long(&error) => {
+                let why = format!("more than {} MiB cannot be asked about", BODY_MAX >> 20);
+                (StatusCode::PAYLOAD_TOO_LARGE, why)
+            }
+            Ok(Err(error)) => (StatusCode::BAD_REQUEST, format!("the request cannot be read: {error}")),
+            Err(_) => {
+                let why = format!("the request has not arrived after {} s", BODY_TIME.as_secs());
+                (StatusCode::REQUEST_TIMEOUT, why)
+            }
+        };
+        Err(refusal(code, why))
+    }
+
+    /// Parses a request.
+    ///
+    /// # Errors
+    /// The response that refuses it: others are being parsed, or this one is invalid.
+    pub async fn read(&self, received: Received) -> Result<Asked, Response> {
+        let read = self.reading.take(move || Asked::read(&received.text));
+        read.await?.map_err(|why| refusal(StatusCode::BAD_REQUEST, why))
     }
 
     /// Parses manifests: the request is about the pods that they would create.
     ///
     /// # Errors
     /// The response that refuses it: others are being parsed, or these are invalid.
-    pub async fn read(&self, text: Bytes, namespace: String, scheduler: String) -> Result<Asked, Response> {
-        if text.len() > TEXT_MAX {
+    pub async fn read_manifests(
+        &self,
+        received: Received,
+        namespace: String,
+        scheduler: String,
+    ) -> Result<Asked, Response> {
+        if received.text.len() > TEXT_MAX {
             let why = format!("manifests of more than {} KiB cannot be asked about", TEXT_MAX >> 10);
             return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         let read = self.reading.take(move || {
-            let text = std::str::from_utf8(&text).map_err(|_| "not a text".to_owned())?;
+            let text = std::str::from_utf8(&received.text).map_err(|_| "not a text".to_owned())?;
             let made = made(text, &namespace).map_err(|error| format!("{error:#}"))?;
             Asked::made(made, &scheduler)
         });
