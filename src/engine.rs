@@ -153,6 +153,13 @@ impl Engine {
         self.model.decide_again();
     }
 
+    /// The next cycle reports all pod groups that wait, and clears all that were reported and wait no longer: another process may have decided meanwhile.
+    pub fn report_anew(&mut self) {
+        let reported = std::mem::take(&mut self.reported).into_values();
+        self.reported_before.extend(reported.map(|known| known.report.group));
+        self.model.decide_again();
+    }
+
     /// Reserves memory for so many more objects, so that it is not allocated step by step.
     pub fn reserve(&mut self, more: &Counts) {
         self.model.reserve(more);

@@ -276,10 +276,11 @@ pub enum ToScaleUp {
 pub enum ToPodGroups {
     /// From watches: pods, pod groups, nodes, priority classes, resource claims, namespaces.
     Change(Change),
-    /// From the scheduler, after a cycle: pod groups whose pods found no place, and why. For each group the latest counts.
-    Waiting(Vec<GroupReport>),
-    /// From the scheduler, after a cycle: pod groups with nothing pending any more.
-    Cleared(Vec<GroupKey>),
+    /// From the scheduler, after a cycle: pod groups whose pods found no place, and why. For each group the latest counts, in the term of leadership with this
+    /// number.
+    Waiting(u64, Vec<GroupReport>),
+    /// From the scheduler, after a cycle of that term: pod groups with nothing pending any more.
+    Cleared(u64, Vec<GroupKey>),
     /// From the grouper: the pod group of a single pod, its owner, that may never be written.
     Unwritten(Arc<PodGroup>),
     /// From grouper and scheduler: what keeps pods from a node and is in no report.

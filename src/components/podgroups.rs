@@ -19,7 +19,7 @@ mod waiting;
 mod without_shard;
 mod write_history;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -160,6 +160,8 @@ struct Written {
 /// The latest report about a group.
 struct Reported {
     report: GroupReport,
+    /// The term of leadership in which it was reported. It is not written in others.
+    term: u64,
     /// When the group was first and last reported.
     first: Instant,
     latest: Instant,
@@ -180,8 +182,8 @@ struct PodGroups {
     reports: HashMap<GroupKey, Reported>,
     /// What was written about each group, also about one that does not wait at the moment: it may wait and be placed in turns.
     histories: HashMap<GroupKey, WriteHistory>,
-    /// Groups that the scheduler reported as no longer waiting.
-    cleared: BTreeSet<GroupKey>,
+    /// Groups that the scheduler reported as no longer waiting, and the term of leadership.
+    cleared: BTreeMap<GroupKey, u64>,
     /// Pod groups of single pods that may never be written, by key, and their keys by the UID of the pod.
     unwritten: HashMap<GroupKey, Arc<PodGroup>>,
     unwritten_of: HashMap<String, GroupKey>,
@@ -216,7 +218,7 @@ impl PodGroups {
             by_memory: PodsByNode::default(),
             reports: HashMap::new(),
             histories: HashMap::new(),
-            cleared: BTreeSet::new(),
+            cleared: BTreeMap::new(),
             unwritten: HashMap::new(),
             unwritten_of: HashMap::new(),
             waiting: WaitingPods::default(),
@@ -238,8 +240,8 @@ impl PodGroups {
     fn take_guarded(&mut self, message: ToPodGroups) {
         let change = match &message {
             ToPodGroups::Change(change) => Some(change.clone()),
-            ToPodGroups::Waiting(_)
-            | ToPodGroups::Cleared(_)
+            ToPodGroups::Waiting(..)
+            | ToPodGroups::Cleared(..)
             | ToPodGroups::Obstacles(_)
             | ToPodGroups::SetAside(..)
             | ToPodGroups::Decides(..)
@@ -289,8 +291,8 @@ impl PodGroups {
             ToPodGroups::Change(Change::Applied(Object::Node(node))) => self.node(&node),
             ToPodGroups::Change(Change::Synced(kind)) => self.synced(kind),
             ToPodGroups::Change(Change::Applied(_) | Change::Deleted(_)) => {}
-            ToPodGroups::Waiting(reports) => reports.into_iter().for_each(|report| self.waiting(report)),
-            ToPodGroups::Cleared(groups) => groups.into_iter().for_each(|group| self.cleared(group)),
+            ToPodGroups::Waiting(term, reports) => reports.into_iter().for_each(|report| self.waiting(term, report)),
+            ToPodGroups::Cleared(term, groups) => groups.into_iter().for_each(|group| self.cleared(term, group)),
             ToPodGroups::Unwritten(group) => self.unwritten(group),
             ToPodGroups::Obstacles(obstacles) => obstacles.into_iter().for_each(|obstacle| self.obstacle(obstacle)),
             ToPodGroups::SetAside(group, message) => {
@@ -437,7 +439,7 @@ impl PodGroups {
     }
 
     /// A group cannot run: writes its condition, its pods' conditions, and events.
-    fn waiting(&mut self, report: GroupReport) {
+    fn waiting(&mut self, term: u64, report: GroupReport) {
         let (key, now) = (report.group.clone(), Instant::now());
         self.cleared.remove(&key);
         self.known.set_aside.remove(&key);
@@ -467,6 +469,7 @@ impl PodGroups {
         let before = before.filter(|before| before.report.not_ready == report.not_ready);
         let reported = Reported {
             report,
+            term,
             first: before.map_or(now, |before| before.first),
             latest: now,
             news: true,
@@ -495,12 +498,12 @@ impl PodGroups {
             .for_each(|pod| self.plan(Target::Pod(pod), UNREPORTED_AFTER));
     }
 
-    fn cleared(&mut self, key: GroupKey) {
+    fn cleared(&mut self, term: u64, key: GroupKey) {
         // Pods that are bound now have their condition from the API server.
         self.no_report(&key);
         // The deletion of a pod group may have been told before.
         if self.group(&key).is_some() {
-            self.cleared.insert(key.clone());
+            self.cleared.insert(key.clone(), term);
             self.plan(Target::Group(key), SUMS_AFTER);
         }
     }
@@ -612,12 +615,14 @@ impl PodGroups {
         if !context.is_leading() {
             return None;
         }
-        let held = self.report_group(key);
+        let now = |term: u64| context.only_term == Some(term);
+        let is_reported = self.reports.get(key).is_some_and(|reported| now(reported.term));
+        let held = is_reported && self.report_group(key);
         let group = self.stores.pod_groups.get(key.namespace(), key.name())?;
-        let finding = match self.reports.get(key) {
+        let finding = match self.reports.get(key).filter(|_| is_reported) {
             Some(_) if held => status::Finding::Held,
             Some(reported) => status::Finding::Waits(&reported.report),
-            None if self.cleared.contains(key) => status::Finding::Cleared,
+            None if self.cleared.get(key).copied().is_some_and(now) => status::Finding::Cleared,
             None => status::Finding::Unknown,
         };
         let sums = self.ledger.sums(key);

@@ -341,7 +341,11 @@ impl Scheduler {
     fn is_as_before(&mut self, terms: &Terms) -> bool {
         self.views.keep(|number| terms.numbered(number).is_some());
         let term = terms.of(&self.shard.scope).map(|term| term.number);
-        std::mem::replace(&mut self.led, term) == term
+        let as_before = std::mem::replace(&mut self.led, term) == term;
+        if !as_before && term.is_some() {
+            self.intake.core.engine.report_anew();
+        }
+        as_before
     }
 
     /// The term in which cycles may run: scheduling is switched on, this process leads, and all kinds have caught up with the begin of the term.
@@ -615,9 +619,7 @@ impl Scheduler {
     /// Refreshes verdicts, and sends those that changed to podgroups.
     async fn refresh_verdicts(&mut self) -> Result<(), Error> {
         self.refresh_at = None;
-        if self.term().is_none() {
-            return Ok(());
-        }
+        let Some(term) = self.term() else { return Ok(()) };
         let engine = &mut self.intake.core.engine;
         let mut refreshed = match panics::catch(|| engine.refresh_verdicts(now())) {
             Ok(refreshed) => refreshed,
@@ -638,7 +640,7 @@ impl Scheduler {
         record::waits(&self.context.history, &refreshed.other_cause);
         let model = self.intake.core.engine.model();
         reports::complete(&mut refreshed.reports, model, &self.stores, &self.nodes);
-        deliver(&self.bus.podgroups, ToPodGroups::Waiting(refreshed.reports)).await
+        deliver(&self.bus.podgroups, ToPodGroups::Waiting(term, refreshed.reports)).await
     }
 
     /// Sends the decisions to the other components, binds first: users wait for them.
@@ -662,10 +664,10 @@ impl Scheduler {
             let tried = decisions.unschedulable.iter().filter(|report| !report.not_ready);
             let groups = tried.map(|report| report.group.clone()).collect();
             deliver(&self.bus.grouper, ToGrouper::Waiting(groups)).await?;
-            deliver(&self.bus.podgroups, ToPodGroups::Waiting(decisions.unschedulable)).await?;
+            deliver(&self.bus.podgroups, ToPodGroups::Waiting(term, decisions.unschedulable)).await?;
         }
         if !decisions.cleared.is_empty() {
-            deliver(&self.bus.podgroups, ToPodGroups::Cleared(decisions.cleared)).await?;
+            deliver(&self.bus.podgroups, ToPodGroups::Cleared(term, decisions.cleared)).await?;
         }
         if !decisions.times.is_empty() {
             let model = self.intake.core.engine.model();

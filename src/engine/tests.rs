@@ -1,5 +1,6 @@
 //! Tests of the engine through its front door: events in, decisions out.
 
+mod below_minimum;
 mod bounds;
 mod carry;
 mod charged_elsewhere;

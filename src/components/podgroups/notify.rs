@@ -197,7 +197,7 @@ impl PodGroups {
     pub(super) fn repeat_events(&mut self) {
         while let Some(target) = self.repeats.take(Instant::now()) {
             let again = match &target {
-                Target::Group(key) if self.reports.contains_key(key) && self.context_of(key).is_leading() => {
+                Target::Group(key) if self.is_reported(key) => {
                     self.note_group(key);
                     true
                 }
@@ -214,6 +214,13 @@ impl PodGroups {
                 self.repeats.end(&target);
             }
         }
+    }
+
+    /// Whether a group that waits was reported in the present term.
+    fn is_reported(&self, key: &GroupKey) -> bool {
+        let context = self.context_of(key);
+        let reported = self.reports.get(key);
+        context.is_leading() && reported.is_some_and(|reported| context.only_term == Some(reported.term))
     }
 
     /// A waiting pod: as stored, why it waits, and the context of the write.

@@ -106,16 +106,57 @@ async fn a_pod_counts_for_its_portion_of_a_gpu_though_its_node_is_listed_later()
     }
 }
 
+/// Another process may have decided since.
+#[tokio::test(start_paused = true)]
+async fn a_report_of_an_earlier_term_is_not_written() {
+    let (mut podgroups, _inboxes) = component();
+    stored_group(&podgroups, json!({"minMember": 1}));
+    for (term, writes) in [(0, 0), (1, 1)] {
+        podgroups.waiting(term, report("Waits for 1 GPU", &[]));
+        advance(seconds(1)).await;
+        assert_eq!(handle_due(&mut podgroups), writes, "in term {term}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_a_pod_group_that_was_never_written() {
+    let (mut podgroups, _inboxes) = component();
+    let group = json!({
+        "metadata": {
+            "namespace": "ns", "name": "pg",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p"}],
+        },
+        "spec": {"queue": "q"},
+    });
+    let group: Arc<PodGroup> = Arc::new(read(group));
+    let key = pods::group_key(&group.metadata);
+    for is_placed in [false, true] {
+        let pod = stored_pod(&podgroups, "p", json!({}));
+        podgroups.take(ToPodGroups::Unwritten(Arc::clone(&group)));
+        podgroups.waiting(1, report("Waits for 1 GPU", &[&pod]));
+        if is_placed {
+            podgroups.cleared(1, key.clone());
+        }
+        podgroups.usage.clear();
+        let stored = podgroups.stores.pods.get("ns", "p").expect("the pod");
+        podgroups.stores.pods.remove(&Key::of(&stored.metadata));
+        podgroups.take(ToPodGroups::Change(Change::Deleted(Object::Pod(stored))));
+        assert!(podgroups.unwritten.is_empty() && podgroups.unwritten_of.is_empty());
+        assert!(podgroups.reports.is_empty() && podgroups.cleared.is_empty() && podgroups.histories.is_empty());
+        assert!(podgroups.usage.contains(&key), "its queue is told");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_group_that_waits_and_is_placed_in_turns_is_written_rarely() {
     let (mut podgroups, _inboxes) = component();
     let key = stored_group(&podgroups, json!({"minMember": 1}));
     let mut writes = 0;
     for _ in 0..300 {
-        podgroups.waiting(report("Waits for 1 GPU", &[]));
+        podgroups.waiting(1, report("Waits for 1 GPU", &[]));
         advance(seconds(1)).await;
         writes += handle_due(&mut podgroups);
-        podgroups.cleared(key.clone());
+        podgroups.cleared(1, key.clone());
         advance(seconds(1)).await;
         writes += handle_due(&mut podgroups);
     }
@@ -132,12 +173,12 @@ async fn a_reason_is_planned_for_the_time_from_which_it_may_be_written() {
     let (mut podgroups, _inboxes) = component();
     stored_group(&podgroups, json!({"minMember": 1}));
     let pod = stored_pod(&podgroups, "a", json!({"pod-group-name": "pg"}));
-    podgroups.waiting(report("Queue team holds 1 of 2 GPUs", &[&pod]));
+    podgroups.waiting(1, report("Queue team holds 1 of 2 GPUs", &[&pod]));
     advance(seconds(1)).await;
     assert_eq!(handle_due(&mut podgroups), 1);
-    podgroups.waiting(report("Queue team holds 2 of 2 GPUs", &[&pod]));
+    podgroups.waiting(1, report("Queue team holds 2 of 2 GPUs", &[&pod]));
     assert_eq!(podgroups.agenda.next(), Some(Instant::now() + seconds(3)));
-    podgroups.waiting(report("Queue team does not exist", &[&pod]));
+    podgroups.waiting(1, report("Queue team does not exist", &[&pod]));
     assert_eq!(podgroups.agenda.next(), Some(Instant::now() + REASONS_AFTER));
 }
 
@@ -147,7 +188,7 @@ async fn a_pod_that_is_not_to_be_marked_gets_events_and_no_condition_except_abou
     stored_group(&podgroups, json!({"minMember": 1, "markUnschedulable": false}));
     // Its annotation is not written yet.
     let new = stored_pod(&podgroups, "new", json!({}));
-    podgroups.waiting(report("Queue team is at its limit", &[&new]));
+    podgroups.waiting(1, report("Queue team is at its limit", &[&new]));
     assert!(podgroups.write_pod(&new).is_none());
     let lost = stored_pod(&podgroups, "lost", json!({"pod-group-name": "pg"}));
     podgroups.obstacle(Obstacle {

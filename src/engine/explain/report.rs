@@ -244,11 +244,15 @@ pub fn report(
     })
 }
 
+/// Sub-groups without enough pods that a message lists. A report is made in each cycle in which one changes.
+pub const SUB_GROUPS_LISTED: usize = 16;
+
 /// The message about missing pods.
 fn not_ready_text(pod_group: &PodGroup) -> String {
     let mut text = "Job is not ready for scheduling.".to_owned();
     let lacking = |pods: &&PodSet| pods.alive() - pods.with(Status::Gated) < pods.min;
-    for (member, pods) in pod_group.pod_sets().filter(|(_, pods)| lacking(pods)) {
+    let mut all = pod_group.pod_sets().filter(|(_, pods)| lacking(pods));
+    for (member, pods) in all.by_ref().take(SUB_GROUPS_LISTED) {
         let name = &pod_group.tree[member as usize].name;
         let (min, alive, gated) = (pods.min, pods.alive(), pods.with(Status::Gated));
         if name == "default" {
@@ -257,6 +261,11 @@ fn not_ready_text(pod_group: &PodGroup) -> String {
             text +=
                 &format!(" Waiting for {min} pods for SubGroup {name}, currently {alive} exist, {gated} are gated.");
         }
+    }
+    match all.count() {
+        0 => {}
+        1 => text += " One more SubGroup lacks pods.",
+        more => text += &format!(" {more} more SubGroups lack pods."),
     }
     text
 }

@@ -3,7 +3,7 @@
 use super::scenario::{NOW, group, node, open_queue, pod, sub_group};
 use crate::engine::Engine;
 use crate::engine::decision::GroupReport;
-use crate::engine::input::{Event, GroupInput};
+use crate::engine::input::{Event, GroupInput, PodInput};
 use crate::engine::policy::Policy;
 
 /// The report on a pod group whose first pod has the GPU of node n0, which leaves none for its second. Further nodes are cordoned.
@@ -53,6 +53,32 @@ fn detailed_errors_list_a_limited_number_of_nodes_and_bytes() {
         let rest = format!("and {} more nodes.", 61 - listed);
         assert_eq!(text.lines().last(), Some(&*rest));
     }
+}
+
+#[test]
+fn a_report_lists_a_limited_number_of_sub_groups() {
+    let mut group = group("a", "q", 0);
+    group.sub_groups = (0..1_000).map(|number| sub_group(&format!("s{number}:1"))).collect();
+    let only = PodInput {
+        sub_group: Some("s0".into()),
+        ..pod(&group, 0, "1")
+    };
+    let mut engine = Engine::new(Policy::default());
+    engine.apply(open_queue("q"), NOW);
+    engine.apply(Event::Group(Box::new(group)), NOW);
+    engine.apply(Event::Pod(Box::new(only)), NOW);
+    let report = engine.cycle(NOW).unschedulable.remove(0);
+    assert!(
+        report.message.ends_with(" 983 more SubGroups lack pods."),
+        "{}",
+        report.message
+    );
+    let evidence = &report.verdict.evidence;
+    assert_eq!(
+        evidence.last().map(String::as_str),
+        Some("983 more sub-groups lack pods")
+    );
+    assert_eq!(evidence.len(), 16);
 }
 
 #[test]
@@ -111,4 +137,9 @@ fn the_report_of_a_deleted_pod_group_is_cleared_whatever_takes_its_id() {
     create(&mut engine, "c");
     create(&mut engine, "b");
     assert_eq!(cycle(&mut engine), (names(&["b", "c"]), names(&[])));
+    assert_eq!(cycle(&mut engine), (names(&[]), names(&[])));
+    // Another process may have cleared them.
+    delete(&mut engine, "b");
+    engine.report_anew();
+    assert_eq!(cycle(&mut engine), (names(&["c"]), names(&["b"])));
 }

@@ -2,6 +2,7 @@
 
 use crate::engine::decision::{Cause, Verdict};
 use crate::engine::explain::hold::held;
+use crate::engine::explain::report::SUB_GROUPS_LISTED;
 use crate::engine::model::Model;
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::model::pod::Status;
@@ -17,7 +18,13 @@ const NAMED: usize = 3;
 pub fn not_ready(model: &Model, pod_group: PodGroupId) -> Verdict {
     let entry = &model.pod_groups()[pod_group];
     let lacking = |pods: &PodSet| pods.alive() - pods.with(Status::Gated) < pods.min;
-    let sentences = entry.pod_sets().filter(|(_, pods)| lacking(pods)).map(|(member, pods)| {
+    let all = || entry.pod_sets().filter(|(_, pods)| lacking(pods));
+    let more = all().count().saturating_sub(SUB_GROUPS_LISTED);
+    let more = (more > 0).then(|| {
+        let more = count(more, "more sub-group lacks", "more sub-groups lack");
+        format!("{more} pods")
+    });
+    let sentences = all().take(SUB_GROUPS_LISTED).map(|(member, pods)| {
         let name = &entry.tree[member as usize].name;
         let of = if name == "default" {
             String::new()
@@ -67,7 +74,7 @@ pub fn not_ready(model: &Model, pod_group: PodGroupId) -> Verdict {
         format!("Too few of the {need} sub-groups have the pods that they need")
     });
     Verdict {
-        evidence: sentences.chain(hold).collect(),
+        evidence: sentences.chain(more).chain(hold).collect(),
         ..Verdict::new(cause, first)
     }
 }

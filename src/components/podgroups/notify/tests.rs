@@ -39,15 +39,18 @@ async fn a_pod_of_another_node_pool_says_why_it_waits_though_its_group_is_writte
     statuses.missing.clear();
     let pod = pods::pod_ref(&pod);
     let key = GroupKey::new("ns", "pg");
-    statuses.waiting(GroupReport {
-        group: key.clone(),
-        not_ready: false,
-        partly_runs: false,
-        reasons: Vec::new(),
-        verdict: Verdict::new(Cause::QueueLimit, "no"),
-        message: "no".to_owned(),
-        pods: vec![(pod.clone(), "no".to_owned())],
-    });
+    statuses.waiting(
+        2,
+        GroupReport {
+            group: key.clone(),
+            not_ready: false,
+            partly_runs: false,
+            reasons: Vec::new(),
+            verdict: Verdict::new(Cause::QueueLimit, "no"),
+            message: "no".to_owned(),
+            pods: vec![(pod.clone(), "no".to_owned())],
+        },
+    );
     advance(seconds(1)).await;
     let due = |statuses: &mut PodGroups| {
         std::iter::from_fn(|| statuses.agenda.start(Instant::now()))

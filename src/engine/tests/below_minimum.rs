@@ -1,0 +1,156 @@
+//! Gangs below their minimum: how long their remaining pods may stay.
+
+use super::scenario::{NOW, group, node, open_queue, placed, pod};
+use crate::engine::input::{Event, GroupInput, PodInput, PodStatus, Time};
+use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::{Engine, WakeReason};
+
+/// One node with one GPU, and a queue.
+fn world() -> Engine {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Allocate, ActionKind::StaleGangEviction],
+        ..Policy::default()
+    });
+    engine.apply(open_queue("q"), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "1"))), NOW);
+    engine
+}
+
+/// A gang of two of which one pod runs.
+fn gang_below_its_minimum() -> (Engine, GroupInput) {
+    let mut group = group("a", "q", 0);
+    group.min_member = Some(2);
+    let running = PodInput {
+        status: PodStatus::Running,
+        node: Some("n0".into()),
+        ..pod(&group, 0, "1")
+    };
+    let mut engine = world();
+    engine.apply(Event::Group(Box::new(group.clone())), NOW);
+    engine.apply(Event::Pod(Box::new(running)), NOW);
+    (engine, group)
+}
+
+#[test]
+fn a_gang_below_its_minimum_has_a_deadline() {
+    let (mut engine, _) = gang_below_its_minimum();
+    let decisions = engine.cycle(NOW);
+    assert_eq!(decisions.times[0].stale_since, Some(NOW));
+    let deadline = Time(NOW.0 + 60_000);
+    assert_eq!(engine.next_wakeup(NOW), Some((deadline, WakeReason::StaleGang)));
+    let decisions = engine.cycle(deadline);
+    assert_eq!(decisions.evict.len(), 1);
+    assert_eq!(
+        decisions.evict[0].message(),
+        "Workload doesn't meet the minimum required number of pods (2), evicting remaining pod: ns/a-000"
+    );
+}
+
+#[test]
+fn binds_that_fail_do_not_give_a_gang_below_its_minimum_more_time() {
+    let (mut engine, group) = gang_below_its_minimum();
+    let missing = pod(&group, 1, "1");
+    let binding = PodInput {
+        status: PodStatus::Binding,
+        node: Some("n1".into()),
+        ..missing.clone()
+    };
+    engine.cycle(NOW);
+    let later = Time(NOW.0 + 30_000);
+    engine.apply(Event::Pod(Box::new(binding)), later);
+    assert!(engine.cycle(later).times.is_empty(), "it has been stale since then");
+    let deadline = Time(NOW.0 + 60_000);
+    engine.apply(Event::PodGone(missing.pod.uid.clone()), deadline);
+    assert_eq!(engine.cycle(deadline).evict.len(), 1);
+}
+
+#[test]
+fn a_gang_that_was_whole_again_has_its_whole_grace_period() {
+    let (mut engine, group) = gang_below_its_minimum();
+    engine.apply(Event::Node(Box::new(node("n1", "1"))), NOW);
+    engine.cycle(NOW);
+    let late = Time(NOW.0 + 30_000);
+    for status in [PodStatus::Binding, PodStatus::Running] {
+        let second = PodInput {
+            status,
+            node: Some("n1".into()),
+            ..pod(&group, 1, "1")
+        };
+        engine.apply(Event::Pod(Box::new(second)), late);
+        assert_eq!(engine.next_wakeup(late), Some((late, WakeReason::Changed)));
+        engine.cycle(late);
+    }
+    let later = Time(NOW.0 + 1_000_000);
+    engine.apply(Event::PodGone(pod(&group, 0, "1").pod.uid.clone()), later);
+    assert!(engine.cycle(later).evict.is_empty());
+    let deadline = Time(later.0 + 60_000);
+    assert_eq!(engine.next_wakeup(later), Some((deadline, WakeReason::StaleGang)));
+    assert_eq!(engine.cycle(deadline).evict.len(), 1);
+}
+
+#[test]
+fn an_earlier_staleness_that_is_shown_late_does_not_count() {
+    let (mut engine, group) = gang_below_its_minimum();
+    engine.apply(Event::Pod(Box::new(placed(pod(&group, 1, "1"), "n0"))), NOW);
+    engine.cycle(NOW);
+    let shown_late = GroupInput {
+        stale_since: Some(Time(NOW.0 - 100_000)),
+        ..group.clone()
+    };
+    engine.apply(Event::Group(Box::new(shown_late)), NOW);
+    engine.cycle(NOW);
+    engine.apply(Event::PodGone(pod(&group, 0, "1").pod.uid.clone()), NOW);
+    assert!(engine.cycle(NOW).evict.is_empty());
+}
+
+/// While the action is switched off, gangs come and go.
+#[test]
+fn the_eviction_of_gangs_below_their_minimum_can_be_switched_off_and_on() {
+    let (mut engine, group) = gang_below_its_minimum();
+    let on = Policy {
+        actions: vec![ActionKind::Allocate, ActionKind::StaleGangEviction],
+        ..Policy::default()
+    };
+    let off = Policy {
+        actions: vec![ActionKind::Allocate],
+        ..Policy::default()
+    };
+    engine.cycle(NOW);
+    let deadline = Some((Time(NOW.0 + 60_000), WakeReason::StaleGang));
+    assert_eq!(engine.next_wakeup(NOW), deadline);
+    engine.set_policy(off.clone());
+    engine.cycle(NOW);
+    assert_eq!(engine.next_wakeup(NOW), None);
+    engine.set_policy(on);
+    engine.cycle(NOW);
+    assert_eq!(engine.next_wakeup(NOW), deadline);
+    engine.set_policy(off);
+    engine.apply(Event::PodGone(pod(&group, 0, "1").pod.uid.clone()), NOW);
+    engine.apply(Event::GroupGone(group.key), NOW);
+    engine.cycle(NOW);
+    assert_eq!(engine.next_wakeup(NOW), None);
+}
+
+#[test]
+fn a_gang_that_reaches_its_minimum_again_has_no_deadline() {
+    let mut group = group("g", "q", 0);
+    group.min_member = Some(1);
+    group.stale_since = Some(Time(NOW.0 - 1000));
+    let running = PodInput {
+        status: PodStatus::Running,
+        node: Some("n0".into()),
+        ..pod(&group, 0, "1")
+    };
+    let mut engine = world();
+    engine.apply(Event::Group(Box::new(group.clone())), NOW);
+    engine.apply(Event::Pod(Box::new(running)), NOW);
+    let decisions = engine.cycle(NOW);
+    let times: Vec<_> = decisions
+        .times
+        .iter()
+        .filter(|times| times.group == group.key)
+        .collect();
+    assert_eq!(times.len(), 1);
+    assert_eq!(times[0].stale_since, None);
+    assert_eq!(engine.next_wakeup(NOW), None);
+}
