@@ -54,6 +54,8 @@ pub const SELECTOR_REQUIREMENTS: usize = 64;
 pub const SELECTOR_VALUES: usize = 512;
 /// Requirements, values and namespaces in all affinity terms and spread constraints of one pod together. Large ones have some dozens.
 pub const SELECTOR_ENTRIES_PER_POD: usize = 2_048;
+/// Namespace selectors in the affinity terms of one pod. Each is resolved to the names of all namespaces that it selects, anew when one changes.
+pub const NAMESPACE_SELECTORS_PER_POD: usize = 8;
 /// Tolerations of one pod. Each taint of each node is compared with them.
 pub const TOLERATIONS_PER_POD: usize = 128;
 /// Ports of one pod's containers. Each host port is compared with those of every pod on a node.

@@ -28,6 +28,8 @@ use owners::{Chain, OwnerError, Owners};
 use rules::{Cluster, Grouped, Input, KindName, Reference, RuleError};
 use workload::Workload;
 
+/// Pods with the labels that a rule asks for of which this many are read. A rule asks for the launcher of a job.
+const SELECTED_MOST: usize = 256;
 /// Objects that a rule may request; more means an endless loop.
 const QUESTIONS_MAX: usize = 16;
 
@@ -62,7 +64,7 @@ impl Cluster for Known<'_> {
     }
 
     fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<Arc<Pod>> {
-        self.stores.pods.select(namespace, labels, |pod| {
+        self.stores.pods.select(namespace, labels, SELECTED_MOST, |pod| {
             pods::is_ours(pod, self.settings) && carries(pod, labels)
         })
     }

@@ -89,6 +89,14 @@ fn of_spec(spec: &PodSpec) -> Option<ExceededLimit> {
             let what = "requirements and values in affinity terms and spread constraints together";
             exceeds(selector_entries(spec), limits::SELECTOR_ENTRIES_PER_POD, what)
         })
+        .or_else(|| {
+            let all = spec.affinity.iter().flat_map(terms);
+            let all = all.filter_map(|term| term.namespace_selector.as_ref());
+            // An empty one selects all namespaces, and is not resolved.
+            let count = all.filter(|selector| entries(selector) > 0).count();
+            let what = "namespace selectors in affinity terms";
+            exceeds(count, limits::NAMESPACE_SELECTORS_PER_POD, what)
+        })
 }
 
 /// Requirements, values and namespaces in all affinity terms and spread constraints.

@@ -31,7 +31,7 @@ impl Entry for Namespace {
 
 /// The labels of all namespaces.
 #[derive(Debug, Default)]
-pub struct Namespaces(BTreeMap<Box<str>, BTreeMap<String, String>>);
+pub struct Namespaces(BTreeMap<Name, BTreeMap<String, String>>);
 
 impl Namespaces {
     /// Whether a namespace is known with these labels.
@@ -42,7 +42,7 @@ impl Namespaces {
 
     /// Records a namespace.
     pub fn put(&mut self, namespace: &Namespace) {
-        self.0.insert(namespace.name_any().into(), namespace.labels().clone());
+        self.0.insert(name(&namespace.name_any()), namespace.labels().clone());
     }
 
     /// Removes a namespace.
@@ -72,7 +72,7 @@ impl Namespaces {
             })
         };
         let selected = self.0.iter().filter(move |(_, labels)| meets(labels));
-        selected.map(|(namespace, _)| name(namespace))
+        selected.map(|(namespace, _)| namespace.clone())
     }
 }
 

@@ -236,6 +236,15 @@ impl Entry for PersistentVolumeClaim {
     type Packed = Self;
     fn changed(claim: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         let key = object_key(&claim.namespace().unwrap_or_default(), &claim.name_any());
+        if there
+            && mirror
+                .volumes
+                .claims
+                .get(&key)
+                .is_some_and(|known| reads_alike(known, claim))
+        {
+            return;
+        }
         let volume = |claim: &Self| -> Option<Box<str>> {
             let volume = claim.spec.as_ref()?.volume_name.as_deref()?;
             Some(volume.into())
@@ -360,8 +369,7 @@ fn put<T>(table: &mut Table<Box<str>, Arc<T>>, key: &str, object: &Arc<T>, there
 /// Why a pod cannot use a claim.
 fn unusable(pod: &packed::Pod, claim: &PersistentVolumeClaim, owned: bool) -> Option<String> {
     let own_name = claim.name_any();
-    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-    if phase == Some("Lost") {
+    if phase(claim) == Some("Lost") {
         let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
         let volume = volume.unwrap_or_default();
         return Some(format!(
@@ -379,12 +387,28 @@ fn unusable(pod: &packed::Pod, claim: &PersistentVolumeClaim, owned: bool) -> Op
     })
 }
 
+/// Whether two states of a claim are equal in all that is read here. Its pods are not read again for other changes, such as labels.
+fn reads_alike(left: &PersistentVolumeClaim, right: &PersistentVolumeClaim) -> bool {
+    let (one, other) = (&left.metadata, &right.metadata);
+    let annotations = [volume::SELECTED_NODE, volume::BIND_COMPLETED, volume::CLASS];
+    left.spec == right.spec
+        && phase(left) == phase(right)
+        && (&one.uid, &one.deletion_timestamp) == (&other.uid, &other.deletion_timestamp)
+        && one.owner_references == other.owner_references
+        && annotations
+            .iter()
+            .all(|key| left.annotations().get(*key) == right.annotations().get(*key))
+}
+
+fn phase(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.status.as_ref()?.phase.as_deref()
+}
+
 /// The volume of a claim, once they are bound to one another.
 #[must_use]
 pub fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
     let volume = claim.spec.as_ref()?.volume_name.as_deref()?;
-    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-    let bound = claim.annotations().contains_key(volume::BIND_COMPLETED) || phase == Some("Bound");
+    let bound = claim.annotations().contains_key(volume::BIND_COMPLETED) || phase(claim) == Some("Bound");
     (bound && !volume.is_empty()).then_some(volume)
 }
 

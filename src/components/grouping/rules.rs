@@ -78,7 +78,7 @@ pub trait Cluster {
     fn pod_group(&self, namespace: &str, name: &str) -> Option<Arc<PodGroup>>;
     /// The queue that the namespace names for its workloads.
     fn namespace_queue(&self, namespace: &str) -> Option<String>;
-    /// Our scheduler's pods of the namespace that carry all of these labels.
+    /// Our scheduler's pods of the namespace that carry all of these labels; some of them where there are very many.
     fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<Arc<Pod>>;
     /// Another object.
     ///

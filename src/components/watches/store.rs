@@ -237,9 +237,15 @@ impl<K: Watched> Store<K> {
         self.by_key(|key, _| key)
     }
 
-    /// The objects of a namespace that fit, in order of name. Those that fit have all of these labels: others are not read.
+    /// The objects of a namespace that fit, in order of name. Those that fit have all of these labels: others are not read, and of these not more than `most`.
     #[must_use]
-    pub fn select(&self, namespace: &str, labels: &[(&str, &str)], fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+    pub fn select(
+        &self,
+        namespace: &str,
+        labels: &[(&str, &str)],
+        most: usize,
+        fits: impl Fn(&K) -> bool,
+    ) -> Vec<Arc<K>> {
         let mut named: Vec<_> = {
             let objects = self.read();
             let named = objects.get(namespace).into_iter().flatten();
@@ -247,7 +253,7 @@ impl<K: Watched> Store<K> {
             named.map(|(name, stored)| (name.clone(), stored.clone())).collect()
         };
         named.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
-        let objects = named.iter().filter_map(|(_, stored)| stored.object());
+        let objects = named.iter().take(most).filter_map(|(_, stored)| stored.object());
         objects.filter(|object| fits(object)).collect()
     }
 

@@ -298,7 +298,7 @@ fn pods_are_found_by_their_labels_and_read_as_they_came() {
             read.set(read.get() + 1);
             true
         };
-        let found = store.select("a", labels, fits);
+        let found = store.select("a", labels, 3, fits);
         found
             .iter()
             .map(|pod| pod.metadata.name.clone().unwrap())
@@ -308,7 +308,7 @@ fn pods_are_found_by_their_labels_and_read_as_they_came() {
     assert_eq!(found(&[("job", "j"), ("role", "worker")]), "worker-1 worker-2");
     assert_eq!(read.get(), 2, "others are not read");
     assert_eq!(found(&[("job", "k")]), "");
-    assert_eq!(found(&[]), "launcher plain worker-1 worker-2");
+    assert_eq!(found(&[]), "launcher plain worker-1", "not more are read");
     assert_eq!(store.get("a", "plain"), Some(Arc::clone(&pods[3])));
     let mut keys: Vec<_> = store.keys().into_iter().map(|key| key.name).collect();
     keys.sort();

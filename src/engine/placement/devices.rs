@@ -129,6 +129,9 @@ fn try_these(
             .collect(),
         steps: *steps,
     };
+    if !search.each_alone() {
+        return Ok(None);
+    }
     let found = search.claim(0, 0);
     *steps = search.steps;
     if !found? {
@@ -217,6 +220,34 @@ impl<'a> Search<'a> {
             }
         }
         Ok(false)
+    }
+
+    /// Whether each of several requests can have its devices if the others have none. A request that never can would cost all combinations of those before it.
+    fn each_alone(&self) -> bool {
+        let all = self.asks.iter().enumerate();
+        let mut all = all.flat_map(|(claim, ask)| (0..ask.requests.len()).map(move |request| (claim, request)));
+        let several = self.asks.iter().map(|ask| ask.requests.len()).sum::<usize>() > 1;
+        !several || all.all(|(claim, request)| self.is_possible(claim, request))
+    }
+
+    fn is_possible(&self, claim: usize, request: usize) -> bool {
+        let options = self.asks[claim].requests[request].options.iter().enumerate();
+        let mut options = options.map(|(option, wanted)| RequestOption {
+            claim,
+            request,
+            option,
+            wanted,
+        });
+        options.any(|asked| {
+            let suits = |id: &&DeviceId| {
+                let (device, offer) = (&self.model.devices().devices[**id], self.offer(**id));
+                let free = asked.wanted.admin || self.free(device, **id, offer);
+                // An error is reported when the search comes to it.
+                free && self.selected(asked, offer).unwrap_or(true) && tolerated(asked.wanted, offer)
+            };
+            let needed = asked.wanted.count.unwrap_or(1);
+            self.candidates.iter().filter(suits).take(needed).count() == needed
+        })
     }
 
     /// Takes `count` devices from a position on, then the remaining requests.

@@ -152,6 +152,14 @@ const CASES: &[Case] = &[
             pod
         },
     ),
+    (
+        "namespace selectors in affinity terms",
+        limits::NAMESPACE_SELECTORS_PER_POD,
+        |count| {
+            let one = |at: usize| json!({"topologyKey": "zone", "namespaceSelector": {"matchLabels": {format!("l{at}"): "1"}}});
+            near(list(count.min(limits::AFFINITY_TERMS_PER_POD), one), json!([]))
+        },
+    ),
 ];
 
 #[test]

@@ -215,3 +215,21 @@ fn storage_capacity_and_attach_limits_are_read() {
     assert_eq!(told(&node.events), ["node n takes [(\"csi\", 3)]"]);
     assert_eq!(told(&world.gone(csi)), ["node n takes []"]);
 }
+
+#[test]
+fn changes_of_a_claim_that_are_not_read_concern_no_pod() {
+    let claim = |metadata: &str| -> Arc<PersistentVolumeClaim> {
+        read(&format!("{{metadata: {{name: c, namespace: ns, {metadata}}}}}"))
+    };
+    let known = claim("uid: c");
+    let other = claim("uid: c, resourceVersion: '2', labels: {a: b}, annotations: {note: x}");
+    assert!(reads_alike(&known, &other));
+    for metadata in [
+        "uid: d",
+        "uid: c, deletionTimestamp: '2026-01-01T00:00:00Z'",
+        "uid: c, annotations: {volume.kubernetes.io/selected-node: n}",
+        "uid: c, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: p}]",
+    ] {
+        assert!(!reads_alike(&known, &claim(metadata)), "{metadata}");
+    }
+}

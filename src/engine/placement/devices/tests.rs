@@ -295,6 +295,20 @@ fn a_search_for_devices_ends_after_a_number_of_steps() {
 }
 
 #[test]
+fn a_request_that_no_device_meets_ends_the_search_whatever_comes_before() {
+    let any = vec![(0, Some(1), false, true, 1)];
+    let none = vec![(1, Some(1), false, true, 1)];
+    let mut requests = vec![any; 8];
+    requests.push(none);
+    let case = Case {
+        counter: 99,
+        devices: (0..9).map(|_| (0, 1, 0, false, None)).collect(),
+        claims: vec![(requests, None)],
+    };
+    assert!(matches!(search(&case), Err(NoDevices::None)));
+}
+
+#[test]
 fn shares_of_a_capacity() {
     let capacity = |policy| Capacity { value: 100, policy };
     let range = |most, step| {
