@@ -285,8 +285,8 @@ pub enum ToPodGroups {
     Unwritten(Arc<PodGroup>),
     /// From grouper and scheduler: what keeps pods from a node and is in no report.
     Obstacles(Vec<Obstacle>),
-    /// From the scheduler: a pod group that is set aside, with the message for its owner.
-    SetAside(GroupKey, String),
+    /// From the scheduler: a pod group that is set aside, with the message for its owner; `None`: it is not any more.
+    SetAside(GroupKey, Option<String>),
     /// From the scheduler of that scope: whether scheduling is switched on.
     Decides(Scope, bool),
 }

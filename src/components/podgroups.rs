@@ -295,8 +295,12 @@ impl PodGroups {
             ToPodGroups::Cleared(term, groups) => groups.into_iter().for_each(|group| self.cleared(term, group)),
             ToPodGroups::Unwritten(group) => self.unwritten(group),
             ToPodGroups::Obstacles(obstacles) => obstacles.into_iter().for_each(|obstacle| self.obstacle(obstacle)),
-            ToPodGroups::SetAside(group, message) => {
+            // The deletion of a pod group may have been told before.
+            ToPodGroups::SetAside(group, Some(message)) if self.group(&group).is_some() => {
                 self.known.set_aside.insert(group, message);
+            }
+            ToPodGroups::SetAside(group, _) => {
+                self.known.set_aside.remove(&group);
             }
             ToPodGroups::Decides(scope, decides) => {
                 let changed = if decides {

@@ -390,7 +390,8 @@ impl Scheduler {
     fn take(&mut self, message: ToScheduler) {
         match message {
             ToScheduler::Change(Change::Applied(object)) => {
-                trace_events::applied(&self.bus.traces, &object, &self.context.settings);
+                let (settings, leading) = (&self.context.settings, self.led.is_some());
+                trace_events::applied(&self.bus.traces, &object, settings, &self.nodes, leading);
                 self.with_intake(|intake, all| intake.object(object, true, now(), all));
             }
             ToScheduler::Change(Change::Deleted(object)) => {
@@ -399,7 +400,9 @@ impl Scheduler {
             }
             ToScheduler::Change(Change::Synced(kind)) => self.synced(kind),
             ToScheduler::Grouped(grouping) => {
-                trace_events::grouped(&self.bus.traces, &grouping);
+                if self.led.is_some() {
+                    trace_events::grouped(&self.bus.traces, &grouping, &self.nodes);
+                }
                 let grouped = mirror::PackedChange::Grouped(mirror::GroupDraft {
                     namespace: grouping.pod.namespace.to_string(),
                     pod: grouping.pod.name.to_string(),
@@ -466,6 +469,9 @@ impl Scheduler {
     /// Logs and counts what could not be used, and reports objects that are set aside to their owners.
     fn handle_taken(&mut self, taken: Taken) {
         self.changed |= taken.told;
+        for (kind, key) in self.intake.core.mirror.aside.released() {
+            self.withdraw(kind, &key);
+        }
         for rejection in taken.rejections {
             let (kind, ns, name) = (rejection.kind, rejection.namespace, rejection.name);
             metrics::counter!("unikai_objects_rejected_total", "kind" => kind).increment(1);
@@ -495,6 +501,29 @@ impl Scheduler {
         }
     }
 
+    /// Withdraws the report that a pod or pod group is set aside.
+    fn withdraw(&mut self, kind: &str, key: &str) {
+        let (namespace, name) = key.split_once('/').unwrap_or_default();
+        match kind {
+            "Pod" => {
+                let Some(pod) = self.stores.pods.get(namespace, name) else {
+                    return;
+                };
+                self.to_podgroups.push(ToPodGroups::Obstacles(vec![Obstacle {
+                    pod: pod_ref(&pod),
+                    kind: ObstacleKind::SetAside,
+                    reason: reason::SET_ASIDE,
+                    message: None,
+                }]));
+            }
+            "PodGroup" => {
+                let group = GroupKey::new(namespace, name);
+                self.to_podgroups.push(ToPodGroups::SetAside(group, None));
+            }
+            _ => {}
+        }
+    }
+
     /// Reports to the owner of a pod or pod group that it is set aside, by condition and event. Objects of other kinds are only logged.
     fn tell_owner(&mut self, kind: &str, namespace: &str, name: &str, why: String) {
         let subject = match kind {
@@ -515,7 +544,7 @@ impl Scheduler {
             }])),
             Some(Subject::PodGroup(group)) => {
                 self.to_podgroups
-                    .push(ToPodGroups::SetAside(group.clone(), why.clone()));
+                    .push(ToPodGroups::SetAside(group.clone(), Some(why.clone())));
             }
             Some(Subject::Node(_)) | None => {}
         }

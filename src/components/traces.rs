@@ -238,7 +238,10 @@ impl Recorder {
         }
         span.span().end_with_timestamp(bind.ended);
         if bind.failed.is_none() {
-            self.settled.insert(bind.pod.uid.clone());
+            // It may have been deleted already.
+            if self.groups.contains_key(&bind.pod.uid) {
+                self.settled.insert(bind.pod.uid.clone());
+            }
             self.settle(&bind.pod.uid, bind.ended);
         }
     }

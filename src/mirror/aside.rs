@@ -106,6 +106,8 @@ pub struct Aside {
     failed_groups: BTreeMap<GroupKey, FailedGroup>,
     counts: BTreeMap<&'static str, usize>,
     changed: bool,
+    /// Objects that are not set aside any more, since the last call of [`Aside::released`].
+    released: Vec<(&'static str, Box<str>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -145,12 +147,14 @@ impl Aside {
             return;
         }
         let key = (kind, key());
-        let before = match excess {
-            Some(excess) => self.limited.insert(key, excess),
-            None => self.limited.remove(&key),
+        let Some(excess) = excess else {
+            if self.limited.remove(&key).is_some() {
+                self.release(key);
+            }
+            return;
         };
-        if before.is_some() != excess.is_some() {
-            self.count(kind, excess.is_some());
+        if self.limited.insert(key, excess).is_none() {
+            self.count(kind, true);
         }
     }
 
@@ -198,7 +202,7 @@ impl Aside {
         let failed = self.failed_groups.get_mut(group);
         if let Some(failed) = failed.filter(|failed| !failed.tried_again && failed.times < TRIES) {
             failed.tried_again = true;
-            self.count("PodGroup", false);
+            self.release(("PodGroup", object_key(group.namespace(), group.name())));
         }
     }
 
@@ -258,7 +262,7 @@ impl Aside {
         if matches!(change, PackedChange::Deleted(_)) || !same {
             self.failed_objects.remove(&key);
             if out {
-                self.count(object.kind, false);
+                self.release(key);
             }
             return false;
         }
@@ -270,7 +274,7 @@ impl Aside {
             return true;
         }
         failed.tried_again = true;
-        self.count(object.kind, false);
+        self.release(key);
         false
     }
 
@@ -292,6 +296,16 @@ impl Aside {
             self.counts.entry(kind).or_default();
         }
         self.changed = true;
+    }
+
+    fn release(&mut self, object: (&'static str, Box<str>)) {
+        self.count(object.0, false);
+        self.released.push(object);
+    }
+
+    /// Kind and key of the objects that are not set aside any more, since the last call.
+    pub fn released(&mut self) -> Vec<(&'static str, Box<str>)> {
+        std::mem::take(&mut self.released)
     }
 
     fn count(&mut self, kind: &'static str, more: bool) {

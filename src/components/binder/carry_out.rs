@@ -46,7 +46,8 @@ pub fn ended(bus: &Bus, bind: &OrderedBind, report: &Report, steps: &StepLog, be
     bus.traces.tell(|| {
         let failed = match &report.ending {
             Ending::Failed(why) => Some(why.clone()),
-            Ending::Done | Ending::Overtaken => None,
+            Ending::Overtaken => Some("the pod is gone, or is on another node".to_owned()),
+            Ending::Done => None,
         };
         TraceEvent::Bound(Box::new(BindSeen {
             pod: bind.placement.pod.clone(),

@@ -106,6 +106,19 @@ async fn a_pod_counts_for_its_portion_of_a_gpu_though_its_node_is_listed_later()
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_group_counts_as_set_aside_until_it_is_not_any_more() {
+    let (mut podgroups, _inboxes) = component();
+    let key = stored_group(&podgroups, json!({"minMember": 1}));
+    let mut tell = |group: &GroupKey, why: Option<&str>| {
+        podgroups.take(ToPodGroups::SetAside(group.clone(), why.map(str::to_owned)));
+        podgroups.known.set_aside.len()
+    };
+    assert_eq!(tell(&GroupKey::new("ns", "gone"), Some("too large")), 0);
+    assert_eq!(tell(&key, Some("too large")), 1);
+    assert_eq!(tell(&key, None), 0);
+}
+
 /// Another process may have decided since.
 #[tokio::test(start_paused = true)]
 async fn a_report_of_an_earlier_term_is_not_written() {

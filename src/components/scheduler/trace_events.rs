@@ -7,12 +7,22 @@ use crate::clock;
 use crate::components::bus::{CycleSeen, GroupKey, GroupOutcome, Grouping, Object, TraceEvent, Traces};
 use crate::components::{Settings, pods};
 use crate::engine::decision::Decisions;
+use crate::mirror::Shard;
 
-/// An object was created or changed.
-pub fn applied(traces: &Traces, object: &Object, settings: &Settings) {
+/// An object was created or changed. `leading`: the pods of this shard are bound by this process.
+pub fn applied(traces: &Traces, object: &Object, settings: &Settings, shard: &Shard, leading: bool) {
     let Object::Pod(pod) = object else { return };
+    if !traces.are_on() || !shard.selects(&**pod) {
+        return;
+    }
+    if !leading {
+        if pods::is_bound(pod) {
+            deleted(traces, object);
+        }
+        return;
+    }
     let waits = || pods::is_ours(pod, settings) && !pods::is_bound(pod) && pod.metadata.deletion_timestamp.is_none();
-    if traces.are_on() && waits() {
+    if waits() {
         traces.tell(|| TraceEvent::Pod {
             pod: pods::pod_ref(pod),
             group: pods::annotated_group(pod),
@@ -21,7 +31,7 @@ pub fn applied(traces: &Traces, object: &Object, settings: &Settings) {
     }
 }
 
-/// An object was deleted.
+/// An object was deleted, or is a pod that another process bound.
 pub fn deleted(traces: &Traces, object: &Object) {
     let Object::Pod(pod) = object else { return };
     traces.tell(|| TraceEvent::Gone {
@@ -31,7 +41,10 @@ pub fn deleted(traces: &Traces, object: &Object) {
 }
 
 /// A pod was grouped.
-pub fn grouped(traces: &Traces, grouping: &Grouping) {
+pub fn grouped(traces: &Traces, grouping: &Grouping, shard: &Shard) {
+    if !shard.selects(&*grouping.group) {
+        return;
+    }
     traces.tell(|| TraceEvent::Grouped {
         pod: grouping.pod.clone(),
         group: pods::group_key(&grouping.group.metadata),

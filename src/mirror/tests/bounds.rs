@@ -52,6 +52,8 @@ fn a_pod_with_too_many_affinity_terms_is_set_aside_until_it_changes() {
     let pod = only_pod(&events);
     assert_eq!((pod.blocked.as_deref(), pod.relations.is_some()), (None, true));
     assert_eq!(aside(&mut world), [("Pod", 0)]);
+    assert_eq!(world.0.aside.released(), [("Pod", "ns/p".into())]);
+    assert_eq!(world.0.aside.released(), []);
 
     world.apply(choosy(2_000, 3));
     assert_eq!(aside(&mut world), [("Pod", 1)]);
