@@ -153,6 +153,12 @@ impl Context {
         self.only(number, term)
     }
 
+    /// Whether this context writes in the term with this number only.
+    #[must_use]
+    pub fn is_of_term(&self, number: u64) -> bool {
+        self.only_term == Some(number)
+    }
+
     /// Whether this process leads anything.
     #[must_use]
     pub fn leads_something(&self) -> bool {

@@ -175,6 +175,8 @@ pub struct Output {
     pub events: SmallVec<[Event; 1]>,
     /// Parts of objects that cannot be used.
     pub rejections: Vec<Rejection>,
+    /// Objects that are not set aside any more.
+    pub released: Vec<aside::ObjectKey>,
 }
 
 /// Part of an object, or all of it, that cannot be used.
@@ -318,6 +320,12 @@ impl Mirror {
     /// Applies a change, and returns the engine's events.
     pub fn apply(&mut self, change: &PackedChange) -> Output {
         let mut out = Output::default();
+        self.change(change, &mut out);
+        out.released = self.aside.released();
+        out
+    }
+
+    fn change(&mut self, change: &PackedChange, out: &mut Output) {
         if !self.started {
             self.started = true;
             if !self.settings.full_hierarchy {
@@ -329,20 +337,19 @@ impl Mirror {
                 && pod.node.is_some()
                 && self.aside.counts_on_its_node(&pod.key)
             {
-                self.pod_applied(&Arc::new(pod.bare()), &mut out);
+                self.pod_applied(&Arc::new(pod.bare()), out);
             }
-            return out;
+            return;
         }
         #[cfg(test)]
         tests::panic_if_told(change);
         match change {
-            PackedChange::Applied(object) => object.changed(true, self, &mut out),
-            PackedChange::Deleted(object) => object.changed(false, self, &mut out),
-            PackedChange::Grouped(grouping) => self.grouped(grouping, &mut out),
-            PackedChange::Requested(pod) if self.pods.get(&pod.key).is_none() => self.pod_applied(pod, &mut out),
+            PackedChange::Applied(object) => object.changed(true, self, out),
+            PackedChange::Deleted(object) => object.changed(false, self, out),
+            PackedChange::Grouped(grouping) => self.grouped(grouping, out),
+            PackedChange::Requested(pod) if self.pods.get(&pod.key).is_none() => self.pod_applied(pod, out),
             PackedChange::Requested(_) => {}
         }
-        out
     }
 
     /// A known pod.

@@ -11,6 +11,7 @@ use crate::engine::decision::Decisions;
 use crate::engine::input::{Counts, Event, Time};
 use crate::engine::policy::Policy;
 use crate::engine::stage::Observer;
+use crate::mirror::aside::ObjectKey;
 use crate::mirror::{Mirror, Output, PackedChange, PackedObject, Rejection, Settings};
 
 /// How many changes the mirror reads in one go when there are many.
@@ -33,6 +34,8 @@ pub struct Applied {
     pub changed: bool,
     /// Parts of objects that could not be used.
     pub rejections: Vec<Rejection>,
+    /// Objects that are not set aside any more.
+    pub released: Vec<ObjectKey>,
 }
 
 impl SchedulerCore {
@@ -66,6 +69,7 @@ impl SchedulerCore {
         Applied {
             changed,
             rejections: output.rejections,
+            released: output.released,
         }
     }
 

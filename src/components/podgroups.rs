@@ -619,14 +619,13 @@ impl PodGroups {
         if !context.is_leading() {
             return None;
         }
-        let now = |term: u64| context.only_term == Some(term);
-        let is_reported = self.reports.get(key).is_some_and(|reported| now(reported.term));
+        let is_reported = self.is_reported(key, &context);
         let held = is_reported && self.report_group(key);
         let group = self.stores.pod_groups.get(key.namespace(), key.name())?;
         let finding = match self.reports.get(key).filter(|_| is_reported) {
             Some(_) if held => status::Finding::Held,
             Some(reported) => status::Finding::Waits(&reported.report),
-            None if self.cleared.get(key).copied().is_some_and(now) => status::Finding::Cleared,
+            None if self.cleared.get(key).is_some_and(|term| context.is_of_term(*term)) => status::Finding::Cleared,
             None => status::Finding::Unknown,
         };
         let sums = self.ledger.sums(key);

@@ -469,8 +469,9 @@ impl Scheduler {
     /// Logs and counts what could not be used, and reports objects that are set aside to their owners.
     fn handle_taken(&mut self, taken: Taken) {
         self.changed |= taken.told;
-        for (kind, key) in self.intake.core.mirror.aside.released() {
-            self.withdraw(kind, &key);
+        for (kind, key) in &taken.released {
+            let (namespace, name) = key.split_once('/').unwrap_or_default();
+            self.tell_set_aside(kind, namespace, name, None);
         }
         for rejection in taken.rejections {
             let (kind, ns, name) = (rejection.kind, rejection.namespace, rejection.name);
@@ -501,53 +502,32 @@ impl Scheduler {
         }
     }
 
-    /// Withdraws the report that a pod or pod group is set aside.
-    fn withdraw(&mut self, kind: &str, key: &str) {
-        let (namespace, name) = key.split_once('/').unwrap_or_default();
-        match kind {
+    /// Tells podgroups why a pod or pod group is set aside, or with `None` that it is not any more. Returns the object, if it is one of these and exists.
+    fn tell_set_aside(&mut self, kind: &str, namespace: &str, name: &str, why: Option<String>) -> Option<Subject> {
+        let (subject, message) = match kind {
             "Pod" => {
-                let Some(pod) = self.stores.pods.get(namespace, name) else {
-                    return;
-                };
-                self.to_podgroups.push(ToPodGroups::Obstacles(vec![Obstacle {
-                    pod: pod_ref(&pod),
+                let pod = pod_ref(self.stores.pods.get(namespace, name)?.as_ref());
+                let obstacle = Obstacle {
+                    pod: pod.clone(),
                     kind: ObstacleKind::SetAside,
                     reason: reason::SET_ASIDE,
-                    message: None,
-                }]));
+                    message: why,
+                };
+                (Subject::Pod(pod), ToPodGroups::Obstacles(vec![obstacle]))
             }
             "PodGroup" => {
                 let group = GroupKey::new(namespace, name);
-                self.to_podgroups.push(ToPodGroups::SetAside(group, None));
+                (Subject::PodGroup(group.clone()), ToPodGroups::SetAside(group, why))
             }
-            _ => {}
-        }
+            _ => return None,
+        };
+        self.to_podgroups.push(message);
+        Some(subject)
     }
 
     /// Reports to the owner of a pod or pod group that it is set aside, by condition and event. Objects of other kinds are only logged.
     fn tell_owner(&mut self, kind: &str, namespace: &str, name: &str, why: String) {
-        let subject = match kind {
-            "Pod" => self
-                .stores
-                .pods
-                .get(namespace, name)
-                .map(|pod| Subject::Pod(pod_ref(&pod))),
-            "PodGroup" => Some(Subject::PodGroup(GroupKey::new(namespace, name))),
-            _ => None,
-        };
-        match &subject {
-            Some(Subject::Pod(pod)) => self.to_podgroups.push(ToPodGroups::Obstacles(vec![Obstacle {
-                pod: pod.clone(),
-                kind: ObstacleKind::SetAside,
-                reason: reason::SET_ASIDE,
-                message: Some(why.clone()),
-            }])),
-            Some(Subject::PodGroup(group)) => {
-                self.to_podgroups
-                    .push(ToPodGroups::SetAside(group.clone(), Some(why.clone())));
-            }
-            Some(Subject::Node(_)) | None => {}
-        }
+        let subject = self.tell_set_aside(kind, namespace, name, Some(why.clone()));
         let Some(subject) = subject.filter(|_| self.context.is_leading()) else {
             return;
         };

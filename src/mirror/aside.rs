@@ -11,6 +11,9 @@ use super::identity::object_key;
 use super::{PackedChange, Problem, packed};
 use crate::engine::input::GroupKey;
 
+/// The kind of an object, and its `namespace/name`, or `/name` if the kind is cluster-scoped.
+pub type ObjectKey = (&'static str, Box<str>);
+
 /// Identity and version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -99,15 +102,15 @@ impl Identified for packed::Group {
 #[derive(Debug, Default)]
 pub struct Aside {
     /// Objects that exceed a limit, and are kept in part.
-    limited: BTreeMap<(&'static str, Box<str>), ExceededLimit>,
+    limited: BTreeMap<ObjectKey, ExceededLimit>,
     /// Objects that caused a panic. They are ignored.
-    failed_objects: BTreeMap<(&'static str, Box<str>), FailedObject>,
+    failed_objects: BTreeMap<ObjectKey, FailedObject>,
     /// Pod groups that made a cycle panic. They are not placed.
     failed_groups: BTreeMap<GroupKey, FailedGroup>,
     counts: BTreeMap<&'static str, usize>,
     changed: bool,
     /// Objects that are not set aside any more, since the last call of [`Aside::released`].
-    released: Vec<(&'static str, Box<str>)>,
+    released: Vec<ObjectKey>,
 }
 
 #[derive(Clone, Debug)]
@@ -298,13 +301,13 @@ impl Aside {
         self.changed = true;
     }
 
-    fn release(&mut self, object: (&'static str, Box<str>)) {
+    fn release(&mut self, object: ObjectKey) {
         self.count(object.0, false);
         self.released.push(object);
     }
 
-    /// Kind and key of the objects that are not set aside any more, since the last call.
-    pub fn released(&mut self) -> Vec<(&'static str, Box<str>)> {
+    /// The objects that are not set aside any more, since the last call.
+    pub(super) fn released(&mut self) -> Vec<ObjectKey> {
         std::mem::take(&mut self.released)
     }
 

@@ -197,7 +197,7 @@ impl PodGroups {
     pub(super) fn repeat_events(&mut self) {
         while let Some(target) = self.repeats.take(Instant::now()) {
             let again = match &target {
-                Target::Group(key) if self.is_reported(key) => {
+                Target::Group(key) if self.is_reported(key, &self.context_of(key)) => {
                     self.note_group(key);
                     true
                 }
@@ -216,11 +216,10 @@ impl PodGroups {
         }
     }
 
-    /// Whether a group that waits was reported in the present term.
-    fn is_reported(&self, key: &GroupKey) -> bool {
-        let context = self.context_of(key);
+    /// Whether a group that waits was reported in the term of its context, and this process leads.
+    pub(super) fn is_reported(&self, key: &GroupKey, context: &Context) -> bool {
         let reported = self.reports.get(key);
-        context.is_leading() && reported.is_some_and(|reported| context.only_term == Some(reported.term))
+        context.is_leading() && reported.is_some_and(|reported| context.is_of_term(reported.term))
     }
 
     /// A waiting pod: as stored, why it waits, and the context of the write.

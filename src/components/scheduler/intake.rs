@@ -22,7 +22,7 @@ use crate::engine::input::{Event, GroupKey, Name, Time};
 use crate::engine::model::pod::Assumed;
 use crate::engine::policy::Policy;
 use crate::engine::stage::Observer;
-use crate::mirror::aside::Identity;
+use crate::mirror::aside::{Identity, ObjectKey};
 use crate::mirror::{self, Packed, PackedChange, PackedObject, Rejection, packed};
 use crate::scheduler_core::SchedulerCore;
 
@@ -67,6 +67,8 @@ pub struct Taken {
     pub told: bool,
     /// Parts of objects that could not be used.
     pub rejections: Vec<Rejection>,
+    /// Objects that are not set aside any more.
+    pub released: Vec<ObjectKey>,
     /// Objects that are set aside because mirror or engine panicked.
     pub failed_objects: Vec<Identity>,
     /// The pod group that is set aside from now on.
@@ -77,6 +79,7 @@ impl Taken {
     fn join(&mut self, other: Self) {
         self.told |= other.told;
         self.rejections.extend(other.rejections);
+        self.released.extend(other.released);
         self.failed_objects.extend(other.failed_objects);
         self.failed_group = other.failed_group.or(self.failed_group.take());
     }
@@ -250,7 +253,7 @@ impl Intake {
     ///
     /// # Errors
     /// If it panicked.
-    pub fn cycle(&mut self, now: Time, everything: &Everything, observer: Observer) -> Result<Decisions, Failed> {
+    pub fn cycle(&mut self, now: Time, everything: &Everything, observer: Observer) -> Result<Decisions, Box<Failed>> {
         let mut worked = false;
         let decided = panics::catch(|| {
             self.core.cycle(now, &mut |stage| {
@@ -270,7 +273,7 @@ impl Intake {
                 }
                 Ok(decisions)
             }
-            Err(panic) => Err(self.cycle_failed(panic, now, everything)),
+            Err(panic) => Err(Box::new(self.cycle_failed(panic, now, everything))),
         }
     }
 
@@ -302,6 +305,7 @@ impl Intake {
         let applied = panics::catch(|| self.core.apply(change, now))?;
         taken.told |= applied.changed;
         taken.rejections.extend(applied.rejections);
+        taken.released.extend(applied.released);
         Ok(())
     }
 

@@ -216,7 +216,7 @@ impl Cluster {
                     return (binds.collect(), failures);
                 }
                 Err(failed) if failed.for_good => return (Vec::new(), failures),
-                Err(failed) => failures.push(failed),
+                Err(failed) => failures.push(*failed),
             }
         }
     }
