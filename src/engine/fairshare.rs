@@ -9,6 +9,7 @@ pub mod sorted;
 pub mod tree;
 
 use super::model::Model;
+use super::model::queue::Queue;
 use super::model::resources::Shared;
 
 /// Divisor that turns requests by GPU memory into GPUs: the smallest MiB per GPU in the cluster.
@@ -32,8 +33,17 @@ pub fn wanted(model: &Model, pods: &[super::model::ids::PodId], divisor: Option<
         super::model::resources::add(&mut sum, &shape.quota, 1);
         memory += shape.memory_sum();
     }
-    let by_memory = super::model::shape::memory_as_gpus(memory, divisor);
+    with_memory(sum, memory, divisor)
+}
+
+/// What the pods of a queue hold or request, those by GPU memory included.
+#[must_use]
+pub fn wanted_of_queue(model: &Model, queue: &Queue) -> Shared {
+    with_memory(queue.wanted, queue.wanted_memory, smallest_gpu(model))
+}
+
+fn with_memory(mut sum: Shared, memory: i64, divisor: Option<i64>) -> Shared {
     let gpus = &mut sum[super::model::resources::GPUS];
-    *gpus = gpus.saturating_add(by_memory);
+    *gpus = gpus.saturating_add(super::model::shape::memory_as_gpus(memory, divisor));
     sum
 }

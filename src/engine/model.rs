@@ -499,10 +499,10 @@ impl Model {
             return;
         }
         let status = pod.state.status;
-        // A pod group that is not tried is no demand: it must not raise its queue's fair share.
+        // What is not tried must not raise its queue's fair share.
         let (held, memory) = if status.active_allocated() {
             (Some(self.accepted(id)), 0)
-        } else if status == Status::Pending && !input.is_excluded() && !pod_group.placeholder {
+        } else if status == Status::Pending && pod_group.has_demand() {
             (None, self.shapes[pod.shape].memory_sum())
         } else {
             return;

@@ -4,7 +4,7 @@
 
 use super::Engine;
 use super::decision::{Cause, Figures, GroupReport};
-use super::fairshare::{smallest_gpu, wanted};
+use super::fairshare::{smallest_gpu, wanted, wanted_of_queue};
 use super::input::{GPU, GroupKey, Hold, Name, PodRef, Time};
 use super::model::Model;
 use super::model::ids::{NodeId, PodGroupId, PodId};
@@ -181,9 +181,6 @@ impl Engine {
         let queues = model.queues().iter().filter_map(|(_, queue)| {
             let input = queue.input.as_ref()?;
             let share = |resource| queue.share(resource);
-            let mut wanted = queue.wanted;
-            let by_memory = super::model::shape::memory_as_gpus(queue.wanted_memory, smallest_gpu(model));
-            wanted[GPUS] = wanted[GPUS].saturating_add(by_memory);
             Some(QueueSeen {
                 name: queue.name.clone(),
                 display: input.display.clone(),
@@ -196,7 +193,7 @@ impl Engine {
                 fair: queue.fair,
                 allocated: queue.allocated,
                 non_preemptible: queue.non_preemptible,
-                wanted,
+                wanted: wanted_of_queue(model, queue),
                 usage: queue.usage,
                 schedule_until: queue.schedule_until(),
             })

@@ -250,7 +250,7 @@ pub const SUB_GROUPS_LISTED: usize = 16;
 /// The message about missing pods.
 fn not_ready_text(pod_group: &PodGroup) -> String {
     let mut text = "Job is not ready for scheduling.".to_owned();
-    let lacking = |pods: &&PodSet| pods.alive() - pods.with(Status::Gated) < pods.min;
+    let lacking = |pods: &&PodSet| pods.ungated() < pods.min;
     let mut all = pod_group.pod_sets().filter(|(_, pods)| lacking(pods));
     for (member, pods) in all.by_ref().take(SUB_GROUPS_LISTED) {
         let name = &pod_group.tree[member as usize].name;

@@ -7,7 +7,8 @@ use crate::engine::input::{GPU, Name, Time};
 use crate::engine::model::Model;
 use crate::engine::model::ids::QueueId;
 use crate::engine::model::resources::{GPUS, Shared};
-use crate::engine::model::shape::memory_as_gpus;
+
+use super::wanted_of_queue;
 
 /// Parts in which usage is counted (billionths), reduced to millionths for the arithmetic.
 const USAGE: i128 = 1_000;
@@ -194,12 +195,8 @@ pub fn divide_tree(model: &mut Model, k: i64) {
 }
 
 fn divide_level(model: &mut Model, siblings: &[QueueId], total: Shared, k: i64) {
-    let divisor = super::smallest_gpu(model);
     for (resource, &total) in total.iter().enumerate() {
-        let mut demands: Vec<QueueDemand> = siblings
-            .iter()
-            .filter_map(|&id| demand(model, id, resource, divisor))
-            .collect();
+        let mut demands: Vec<QueueDemand> = siblings.iter().filter_map(|&id| demand(model, id, resource)).collect();
         let unit = if resource == GPUS { GPU } else { 1 };
         divide(total, unit, k, &mut demands);
         for (&id, demand) in siblings.iter().zip(&demands) {
@@ -210,20 +207,15 @@ fn divide_level(model: &mut Model, siblings: &[QueueId], total: Shared, k: i64) 
     }
 }
 
-fn demand(model: &Model, id: QueueId, resource: usize, divisor: Option<i64>) -> Option<QueueDemand> {
+fn demand(model: &Model, id: QueueId, resource: usize) -> Option<QueueDemand> {
     let queue = &model.queues()[id];
     let input = queue.input.as_ref()?;
     let share = queue.share(resource);
-    let by_memory = if resource == GPUS {
-        memory_as_gpus(queue.wanted_memory, divisor)
-    } else {
-        0
-    };
     Some(QueueDemand {
         quota: share.quota,
         limit: share.limit,
         weight: share.weight,
-        request: queue.wanted[resource].saturating_add(by_memory),
+        request: wanted_of_queue(model, queue)[resource],
         priority: input.priority,
         created: input.created,
         name: queue.name.clone(),

@@ -4,9 +4,9 @@ use crate::engine::decision::{Figures, QueueFigures, ReasonCode};
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::ids::QueueId;
-use crate::engine::model::resources::{GPUS, Shared};
+use crate::engine::model::resources::Shared;
 
-use super::smallest_gpu;
+use super::wanted_of_queue;
 
 /// A limit or quota that a request would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +77,7 @@ pub fn message(model: &Model, exceeded: Exceeded, asked: &Shared) -> String {
 pub fn figures(model: &Model, exceeded: Exceeded, asked: &Shared, preemptible: bool) -> QueueFigures {
     let queue = &model.queues()[exceeded.queue];
     let some = |amounts: &Shared| -> Figures { amounts.map(Some) };
-    let mut requested = queue.wanted;
-    let by_memory = crate::engine::model::shape::memory_as_gpus(queue.wanted_memory, smallest_gpu(model));
-    requested[GPUS] = requested[GPUS].saturating_add(by_memory);
+    let requested = wanted_of_queue(model, queue);
     QueueFigures {
         name: queue.name.clone(),
         requested: some(&requested),

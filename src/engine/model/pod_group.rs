@@ -117,6 +117,12 @@ impl PodSet {
     pub fn alive(&self) -> usize {
         self.count(&ALIVE)
     }
+
+    /// Those that may start: they have no scheduling gates.
+    #[must_use]
+    pub fn ungated(&self) -> usize {
+        self.alive() - self.with(Status::Gated)
+    }
 }
 
 const ALL: [Status; STATUSES] = [
@@ -376,7 +382,13 @@ impl PodGroup {
     /// Whether it is not tried, even if it fits.
     #[must_use]
     pub fn is_excluded(&self) -> bool {
-        self.placeholder || self.charged_elsewhere || self.input.as_ref().is_none_or(|input| input.is_excluded())
+        self.charged_elsewhere || !self.has_demand()
+    }
+
+    /// Whether its pending pods are demand of its queue: its PodGroup is known, and does not exclude it.
+    #[must_use]
+    pub fn has_demand(&self) -> bool {
+        !self.placeholder && self.input.as_ref().is_some_and(|input| !input.is_excluded())
     }
 
     /// Since when it is below its minimum.
@@ -467,7 +479,7 @@ impl PodGroup {
     /// Whether enough pods exist for the pod group to start.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.satisfied(0, &self.per_member(|pods| pods.alive() - pods.with(Status::Gated)))
+        self.satisfied(0, &self.per_member(PodSet::ungated))
     }
 
     /// Whether it is below, at or above its minimum.

@@ -5,14 +5,16 @@ use crate::engine::input::{Event, GroupInput, PodInput, PodStatus, Time};
 use crate::engine::policy::{ActionKind, Policy};
 use crate::engine::{Engine, WakeReason};
 
-/// One node with one GPU, and a queue.
-fn world() -> Engine {
+/// A pod of this pod group runs on the GPU of the only node.
+fn one_pod_runs(group: &GroupInput) -> Engine {
     let mut engine = Engine::new(Policy {
         actions: vec![ActionKind::Allocate, ActionKind::StaleGangEviction],
         ..Policy::default()
     });
     engine.apply(open_queue("q"), NOW);
     engine.apply(Event::Node(Box::new(node("n0", "1"))), NOW);
+    engine.apply(Event::Group(Box::new(group.clone())), NOW);
+    engine.apply(Event::Pod(Box::new(placed(pod(group, 0, "1"), "n0"))), NOW);
     engine
 }
 
@@ -20,15 +22,7 @@ fn world() -> Engine {
 fn gang_below_its_minimum() -> (Engine, GroupInput) {
     let mut group = group("a", "q", 0);
     group.min_member = Some(2);
-    let running = PodInput {
-        status: PodStatus::Running,
-        node: Some("n0".into()),
-        ..pod(&group, 0, "1")
-    };
-    let mut engine = world();
-    engine.apply(Event::Group(Box::new(group.clone())), NOW);
-    engine.apply(Event::Pod(Box::new(running)), NOW);
-    (engine, group)
+    (one_pod_runs(&group), group)
 }
 
 #[test]
@@ -136,14 +130,7 @@ fn a_gang_that_reaches_its_minimum_again_has_no_deadline() {
     let mut group = group("g", "q", 0);
     group.min_member = Some(1);
     group.stale_since = Some(Time(NOW.0 - 1000));
-    let running = PodInput {
-        status: PodStatus::Running,
-        node: Some("n0".into()),
-        ..pod(&group, 0, "1")
-    };
-    let mut engine = world();
-    engine.apply(Event::Group(Box::new(group.clone())), NOW);
-    engine.apply(Event::Pod(Box::new(running)), NOW);
+    let mut engine = one_pod_runs(&group);
     let decisions = engine.cycle(NOW);
     let times: Vec<_> = decisions
         .times

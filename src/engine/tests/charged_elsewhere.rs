@@ -240,15 +240,20 @@ fn a_pod_with_a_bind_request_whose_group_is_deleted_stays_charged() {
     assert_eq!(bound(&mut engine), 1, "the bind request is deleted: the other pod");
 }
 
+/// Two pod groups, the first with a running and a pending pod. Its PodGroup is deleted.
+fn deleted_beside_another(limits: &str) -> (Engine, [GroupInput; 2]) {
+    let mut engine = world("4", limits);
+    let groups = [group("a", "q", 0), group("b", "q", 1)];
+    groups.iter().for_each(|group| known(&mut engine, group));
+    see(&mut engine, &running(&groups[0], 0));
+    engine.apply(Event::GroupGone(groups[0].key.clone()), NOW);
+    see(&mut engine, &pod(&groups[0], 1, "1"));
+    (engine, groups)
+}
+
 #[test]
 fn a_deleted_group_stays_charged_and_none_of_its_pods_is_placed_until_it_exists_again() {
-    let mut engine = world("4", "-1 L2");
-    let (first, second) = (group("a", "q", 0), group("b", "q", 1));
-    known(&mut engine, &first);
-    known(&mut engine, &second);
-    see(&mut engine, &running(&first, 0));
-    engine.apply(Event::GroupGone(first.key.clone()), NOW);
-    see(&mut engine, &pod(&first, 1, "1"));
+    let (mut engine, [first, second]) = deleted_beside_another("-1 L2");
     assert_eq!(bound(&mut engine), 0, "its group is not there");
     see(&mut engine, &pod(&second, 0, "1"));
     see(&mut engine, &pod(&second, 1, "1"));
@@ -261,13 +266,7 @@ fn a_deleted_group_stays_charged_and_none_of_its_pods_is_placed_until_it_exists_
 
 #[test]
 fn pods_of_a_deleted_group_are_not_placed_while_others_are() {
-    let mut engine = world("4", "-1 L3");
-    let (first, second) = (group("a", "q", 0), group("b", "q", 1));
-    known(&mut engine, &first);
-    known(&mut engine, &second);
-    see(&mut engine, &running(&first, 0));
-    engine.apply(Event::GroupGone(first.key.clone()), NOW);
-    see(&mut engine, &pod(&first, 1, "1"));
+    let (mut engine, [_, second]) = deleted_beside_another("-1 L3");
     see(&mut engine, &pod(&second, 0, "1"));
     see(&mut engine, &pod(&second, 1, "1"));
     let mut bound: Vec<_> = engine.cycle(NOW).bind.into_iter().map(|bind| bind.pod).collect();

@@ -17,7 +17,7 @@ const NAMED: usize = 3;
 #[must_use]
 pub fn not_ready(model: &Model, pod_group: PodGroupId) -> Verdict {
     let entry = &model.pod_groups()[pod_group];
-    let lacking = |pods: &PodSet| pods.alive() - pods.with(Status::Gated) < pods.min;
+    let lacking = |pods: &PodSet| pods.ungated() < pods.min;
     let all = || entry.pod_sets().filter(|(_, pods)| lacking(pods));
     let more = all().count().saturating_sub(SUB_GROUPS_LISTED);
     let more = (more > 0).then(|| {
