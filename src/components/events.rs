@@ -200,59 +200,21 @@ fn about(subject: &Subject, stores: &Stores) -> ObjectReference {
 }
 
 #[cfg(test)]
+#[cfg(feature = "devcluster")]
 mod tests {
-    use std::collections::{BTreeMap, HashMap};
-    use std::sync::Mutex;
-
-    use http::{Method, Request, Response, StatusCode};
-    use http_body_util::BodyExt;
-    use kube::Client;
-    use kube::client::Body;
-    use serde_json::Value;
+    use std::collections::BTreeMap;
 
     use super::*;
+    use crate::components::Settings;
     use crate::components::bus::PodRef;
-    use crate::components::tests::idle_context;
+    use crate::components::tests::lab::Lab;
 
-    type Stored = Arc<Mutex<HashMap<String, Value>>>;
-
-    /// An API server that stores events by their path.
-    async fn serve(stored: Stored, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
-        let (parts, body) = request.into_parts();
-        let body: Value = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap();
-        let path = parts.uri.path().to_owned();
-        let mut stored = stored.lock().unwrap();
-        let (code, answer) = if parts.method == Method::POST {
-            stored.insert(
-                format!("{path}/{}", body["metadata"]["name"].as_str().unwrap()),
-                body.clone(),
-            );
-            (StatusCode::CREATED, body)
-        } else if let Some(event) = stored.get_mut(&path) {
-            event["count"] = body["count"].clone();
-            (StatusCode::OK, event.clone())
-        } else {
-            let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "", "code": 404});
-            (StatusCode::NOT_FOUND, gone)
-        };
-        let answer = Response::builder()
-            .status(code)
-            .body(Body::from(answer.to_string().into_bytes()));
-        Ok(answer.unwrap())
-    }
-
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_repeat_creates_an_event_that_could_not_be_created_before() {
-        let stored = Stored::default();
-        let events = Arc::clone(&stored);
-        let client = Client::new(
-            tower::service_fn(move |request| serve(Arc::clone(&events), request)),
-            "default",
-        );
-        let context = Context {
-            writes: client,
-            ..idle_context()
-        };
+        let lab = Lab::start(Settings::default(), &["ns"]).await;
+        let context = lab.context.of_any_term().expect("a term");
+        let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"namespace": "ns", "name": "p.1a"}});
+        assert!(lab.see(&event).await.is_null());
         for count in [7, 9] {
             let note = Note {
                 subject: Subject::Pod(PodRef::new("ns", "p", "uid-p")),
@@ -264,13 +226,16 @@ mod tests {
             };
             let (id, since) = ("1a".to_owned(), Instant::now());
             let write = Write::Again { id, count };
-            send(&context, &Stores::default(), Waiting { note, write, since })
-                .await
-                .unwrap();
-            let stored = stored.lock().unwrap();
-            let event = &stored["/api/v1/namespaces/ns/events/p.1a"];
-            assert_eq!((&event["count"], &event["message"]), (&json!(count), &json!("no GPUs")));
-            assert_eq!(stored.len(), 1);
+            let waiting = Waiting { note, write, since };
+            send(&context, &lab.stores, waiting).await.expect("it is written");
+            let seen = lab.see(&event).await;
+            assert_eq!((&seen["count"], &seen["message"]), (&json!(count), &json!("no GPUs")));
         }
+        let writes = lab.writes();
+        assert_eq!(
+            writes.iter().filter(|write| write.contains("events")).count(),
+            3,
+            "{writes:?}"
+        );
     }
 }

@@ -36,7 +36,7 @@ struct Open {
 }
 
 struct Entry {
-    /// When data was last received, in milliseconds.
+    /// When data was last received or sent, in milliseconds.
     last: Arc<AtomicU64>,
     close: CancellationToken,
 }
@@ -123,7 +123,7 @@ pub struct Connection<S> {
 
 impl<S> Connection<S> {
     /// Bytes were read or written.
-    fn is_active(&mut self) {
+    fn used(&mut self) {
         self.last.store(self.connections.now(), Ordering::Relaxed);
         let silent_until = Instant::now() + self.connections.max_wait;
         self.idle.as_mut().reset(silent_until);
@@ -148,7 +148,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if read.is_ready() && buffer.filled().len() > before {
-            self.is_active();
+            self.used();
         }
         match self.poll_end(context) {
             Poll::Ready(error) => Poll::Ready(Err(error)),
@@ -164,7 +164,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         }
         let written = Pin::new(&mut self.stream).poll_write(context, buffer);
         if matches!(written, Poll::Ready(Ok(1..))) {
-            self.is_active();
+            self.used();
         }
         written
     }

@@ -372,8 +372,7 @@ fn fingerprint(pod: &Pod, group: Option<&GroupKey>) -> u64 {
     }
     pods::is_finished(pod).hash(&mut hasher);
     // Grove names the part of a pod before it removes the gate.
-    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
-    gates.is_some_and(|gates| !gates.is_empty()).hash(&mut hasher);
+    pods::has_gates(pod).hash(&mut hasher);
     pod.spec
         .as_ref()
         .and_then(|spec| spec.priority_class_name.as_deref())

@@ -420,10 +420,7 @@ impl PodGroupWriter {
                 desired_group.failures = 0;
                 // The watch may have shown a later state before the answer came.
                 let shown = self.stores.pod_groups.version(key.namespace(), key.name());
-                let is_shown = |group: &Arc<PodGroup>| {
-                    let shown = shown.as_deref();
-                    shown.is_some_and(|shown| is_as_new(Some(shown), group))
-                };
+                let is_shown = |group: &PodGroup| shown.is_some() && is_as_new(shown.as_deref(), group);
                 desired_group.written = group.filter(|group| !outdated && !is_shown(group));
                 self.queue_if_needed(key, WRITE_AFTER);
             }

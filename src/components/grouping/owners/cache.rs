@@ -72,6 +72,11 @@ impl<K: Eq + Hash, T> Namespace<K, T> {
         taken.is_some()
     }
 
+    fn retain(&mut self, keep: impl Fn(&Entry<T>) -> bool) {
+        self.entries.retain(|_, entry| keep(entry));
+        self.bytes = self.entries.values().map(|entry| entry.bytes).sum();
+    }
+
     /// Clears the namespace's entries when they exceed its share.
     fn keep_within_bounds(&mut self) {
         if self.bytes > limits::OWNERS_BYTES_PER_NAMESPACE {
@@ -134,8 +139,7 @@ impl<K: Clone + Eq + Hash, T> NamespaceCache<K, T> {
             return false;
         };
         let before = entries.entries.len();
-        entries.entries.retain(|_, entry| entry.since.elapsed() < FAILED_TTL);
-        entries.bytes = entries.entries.values().map(|entry| entry.bytes).sum();
+        entries.retain(|entry| entry.since.elapsed() < FAILED_TTL);
         entries.entries.len() < before
     }
 
@@ -144,7 +148,7 @@ impl<K: Clone + Eq + Hash, T> NamespaceCache<K, T> {
     }
 }
 
-impl<K, T> Namespaces<K, T> {
+impl<K: Eq + Hash, T> Namespaces<K, T> {
     /// Removes expired entries, at intervals, so that not every insertion of a burst scans all.
     fn sweep(&mut self, now: Instant) {
         if now.duration_since(self.swept) < TTL {
@@ -152,8 +156,7 @@ impl<K, T> Namespaces<K, T> {
         }
         self.swept = now;
         self.namespaces.retain(|_, entries| {
-            entries.entries.retain(|_, entry| now.duration_since(entry.since) < TTL);
-            entries.bytes = entries.entries.values().map(|entry| entry.bytes).sum();
+            entries.retain(|entry| now.duration_since(entry.since) < TTL);
             !entries.entries.is_empty()
         });
     }
