@@ -283,6 +283,10 @@ pub mod bind_phase {
 pub mod condition {
     /// Of pods: whether a node was found.
     pub const POD_SCHEDULED: &str = "PodScheduled";
+    /// Of pods: whether all containers are ready.
+    pub const POD_READY: &str = "Ready";
+    /// Of pods: whether a resize waits, and for what.
+    pub const POD_RESIZE_PENDING: &str = "PodResizePending";
     /// Of pods: whether the bind was carried out.
     pub const POD_BOUND: &str = "PodBound";
     /// Of pods that were not bound as members of the pod group that is named after them or their owner: its message names the pod group that they were

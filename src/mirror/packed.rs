@@ -17,6 +17,7 @@ use super::Packed;
 use super::bounds::{self, ExceededLimit};
 use super::identity::{annotated_group, group_key, object_key, pod_ref};
 use super::{name, queue};
+use crate::api::names::condition;
 use crate::api::quantity::Amount;
 use crate::api::{PodGroup, QuantityMap};
 use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodRef, Time};
@@ -235,7 +236,7 @@ fn containers(all: &[core::Container], status: Option<&core::PodStatus>, of: Sta
 fn resize_refused(status: &core::PodStatus) -> bool {
     let conditions = status.conditions.iter().flatten();
     conditions
-        .filter(|condition| condition.type_ == "PodResizePending" && condition.status == "True")
+        .filter(|condition| condition.type_ == condition::POD_RESIZE_PENDING && condition.status == "True")
         .any(|condition| condition.reason.as_deref() == Some("Infeasible"))
 }
 

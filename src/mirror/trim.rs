@@ -4,24 +4,39 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, Container, ContainerState, ContainerStatus, EnvFromSource, EnvVar, EphemeralContainer, Pod,
-    PodSpec, Volume, VolumeMount, VolumeProjection,
+    PodCondition, PodSpec, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::api::names::object;
+use crate::api::names::{condition, object};
 use crate::api::{QuantityMap, limits};
+
+/// Types of the pod conditions that are read.
+const READ_CONDITIONS: [&str; 5] = [
+    condition::POD_SCHEDULED,
+    condition::POD_BOUND,
+    condition::BOUND_IN_POD_GROUP,
+    condition::POD_READY,
+    condition::POD_RESIZE_PENDING,
+];
 
 /// Drops fields that are never read. The pod is within the limits of `bounds` already.
 pub fn trim_pod(pod: &mut Pod) {
-    pod.metadata.annotations.iter_mut().for_each(trim_annotations);
-    trim_owners(&mut pod.metadata.owner_references);
+    let meta = &mut pod.metadata;
+    (meta.finalizers, meta.generate_name, meta.generation) = (None, None, None);
+    meta.deletion_grace_period_seconds = None;
+    meta.annotations.iter_mut().for_each(trim_annotations);
+    trim_owners(&mut meta.owner_references);
     if let Some(spec) = &mut pod.spec {
         trim_spec(spec);
     }
     if let Some(status) = &mut pod.status {
         (status.host_ip, status.host_ips, status.pod_ip, status.pod_ips) = (None, None, None, None);
         (status.ephemeral_container_statuses, status.observed_generation) = (None, None);
-        (status.allocated_resources, status.resources) = (None, None);
+        (status.allocated_resources, status.resources, status.resize) = (None, None, None);
+        (status.message, status.reason, status.start_time) = (None, None, None);
+        status.extended_resource_claim_status = None;
+        trim_conditions(&mut status.conditions);
         let spec = pod.spec.as_ref();
         let containers = spec.map(|spec| &*spec.containers).unwrap_or_default();
         let init_containers = spec
@@ -63,6 +78,19 @@ fn trim_owners(owners: &mut Option<Vec<OwnerReference>>) {
         for name in [&mut owner.api_version, &mut owner.kind, &mut owner.name, &mut owner.uid] {
             cut(name, limits::OWNER_NAME_BYTES);
         }
+    }
+}
+
+/// Keeps the conditions that are read: kubelets and controllers change others often.
+fn trim_conditions(conditions: &mut Option<Vec<PodCondition>>) {
+    let Some(all) = conditions else { return };
+    all.retain(|condition| READ_CONDITIONS.contains(&&*condition.type_));
+    for condition in &mut *all {
+        (condition.last_probe_time, condition.observed_generation) = (None, None);
+    }
+    all.shrink_to_fit();
+    if all.is_empty() {
+        *conditions = None;
     }
 }
 
@@ -139,6 +167,8 @@ fn trim_spec(spec: &mut PodSpec) {
     ) = (None, None, None);
     (spec.host_ipc, spec.host_pid, spec.host_users) = (None, None, None);
     (spec.hostname, spec.hostname_override, spec.subdomain) = (None, None, None);
+    (spec.active_deadline_seconds, spec.termination_grace_period_seconds) = (None, None);
+    (spec.preemption_policy, spec.runtime_class_name, spec.workload_ref) = (None, None, None);
     (
         spec.service_account,
         spec.set_hostname_as_fqdn,
@@ -284,6 +314,25 @@ mod tests {
         let resized = status("2").unwrap();
         assert_eq!((&*resized[0].name, &*resized[0].image), ("c", ""));
         assert_eq!(resized[0].allocated_resources.as_ref().unwrap()["cpu"].0, "2");
+    }
+
+    #[test]
+    fn only_conditions_that_are_read_stay() {
+        let at = "2026-01-01T00:00:00Z";
+        let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": at, "lastTransitionTime": at, "observedGeneration": 2});
+        let with = |kinds: &[&str]| {
+            let mut pod = pod(json!({"containers": []}));
+            let conditions: Vec<_> = kinds.iter().map(|kind| condition(kind)).collect();
+            pod.status = Some(
+                serde_json::from_value(json!({"phase": "Running", "startTime": at, "conditions": conditions})).unwrap(),
+            );
+            trim_pod(&mut pod);
+            serde_json::to_value(pod.status.unwrap()).unwrap()
+        };
+        let kept = json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]);
+        let all = ["Initialized", "PodScheduled", "ContainersReady", "example.com/gate"];
+        assert_eq!(with(&all), json!({"phase": "Running", "conditions": kept}));
+        assert_eq!(with(&["Initialized"]), json!({"phase": "Running"}));
     }
 
     #[test]

@@ -49,11 +49,7 @@ struct Pod {
 part!(Metadata of ObjectMeta {
     annotations: Option<BTreeMap<String, String>>,
     creation_timestamp: Option<Time>,
-    deletion_grace_period_seconds: Option<i64>,
     deletion_timestamp: Option<Time>,
-    finalizers: Option<Vec<String>>,
-    generate_name: Option<String>,
-    generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
     name: Option<String>,
     namespace: Option<String>,
@@ -63,7 +59,6 @@ part!(Metadata of ObjectMeta {
 });
 
 part!(Spec of core::PodSpec {
-    active_deadline_seconds: Option<i64>,
     affinity: Option<core::Affinity>,
     #[serde(deserialize_with = "list::<_, Container, _>")]
     containers: Vec<core::Container>,
@@ -75,21 +70,17 @@ part!(Spec of core::PodSpec {
     node_name: Option<String>,
     node_selector: Option<BTreeMap<String, String>>,
     overhead: Option<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
-    preemption_policy: Option<String>,
     priority: Option<i32>,
     priority_class_name: Option<String>,
     resource_claims: Option<Vec<core::PodResourceClaim>>,
     resources: Option<core::ResourceRequirements>,
     restart_policy: Option<String>,
-    runtime_class_name: Option<String>,
     scheduler_name: Option<String>,
     scheduling_gates: Option<Vec<core::PodSchedulingGate>>,
     service_account_name: Option<String>,
-    termination_grace_period_seconds: Option<i64>,
     tolerations: Option<Vec<core::Toleration>>,
     topology_spread_constraints: Option<Vec<core::TopologySpreadConstraint>>,
     volumes: Option<Vec<core::Volume>>,
-    workload_ref: Option<core::WorkloadReference>,
 });
 
 part!(Container of core::Container {
@@ -129,16 +120,11 @@ part!(Mount of core::VolumeMount {
 part!(Status of core::PodStatus {
     conditions: Option<Vec<core::PodCondition>>,
     container_statuses: Option<Vec<core::ContainerStatus>>,
-    extended_resource_claim_status: Option<core::PodExtendedResourceClaimStatus>,
     init_container_statuses: Option<Vec<core::ContainerStatus>>,
-    message: Option<String>,
     nominated_node_name: Option<String>,
     phase: Option<String>,
     qos_class: Option<String>,
-    reason: Option<String>,
-    resize: Option<String>,
     resource_claim_statuses: Option<Vec<core::PodResourceClaimStatus>>,
-    start_time: Option<Time>,
 });
 
 /// Parses a list of such parts into a list of the other type; `null` is `None`.

@@ -256,7 +256,7 @@ fn timeline<'c>(
     });
     let mut told: BTreeMap<(Timestamp, &str), usize> = BTreeMap::new();
     for condition in conditions.filter(|condition| condition.status == "True") {
-        let known = ["PodScheduled", "Ready"]
+        let known = [condition::POD_SCHEDULED, condition::POD_READY]
             .into_iter()
             .find(|known| *known == condition.type_);
         if let (Some(kind), Some(at)) = (known, &condition.last_transition_time) {
@@ -265,7 +265,7 @@ fn timeline<'c>(
     }
     let told = told.into_iter().map(|((at, condition), pods)| {
         let (kind, what) = match condition {
-            "Ready" => (MomentKind::Running, "ready"),
+            condition::POD_READY => (MomentKind::Running, "ready"),
             _ => (MomentKind::Bound, "bound"),
         };
         let text = if pods == 1 {
