@@ -231,11 +231,8 @@ impl Engine {
             cycle.kept.placing = None;
             (cycle.observer)(Stage::Ended(action));
         }
-        let mut spared = spare_needless(&mut cycle);
-        if free_unbound(&mut cycle) {
-            spared = true;
-            spare_needless(&mut cycle);
-        }
+        let spared = spare_needless(&mut cycle);
+        let spared = free_unbound(&mut cycle) || spared;
         cycle.kept.placing = None;
         for &pod_group in &self.stale {
             let until = stale_until(cycle.model, context, pod_group);

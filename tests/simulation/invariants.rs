@@ -489,11 +489,17 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
                 let (free_gpus, cpu, pods) = free(name, node);
                 free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1
             });
-            room.map(|(node, _)| {
+            room.map(|(node, seen)| {
+                let (free_gpus, ..) = free(node, seen);
+                let on = view.before.holding(now).filter(|(other, _)| other.node == *node);
+                let on: Vec<_> = on
+                    .map(|(other, _)| format!("{} {}", other.full_name(), other.gpus))
+                    .collect();
                 format!(
-                    "{} waits ({:?}), and {node} has room",
+                    "{} waits ({:?}), and {node} has room: {free_gpus} GPUs beside {}",
                     pod.full_name(),
-                    pod.waiting_message
+                    pod.waiting_message,
+                    on.join(", ")
                 )
             })
         })

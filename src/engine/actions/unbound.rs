@@ -16,7 +16,7 @@ use crate::engine::model::pod::{Assumed, State, Status};
 use super::allocate::{record_start, runs};
 use super::cycle::Cycle;
 use super::place::Mode;
-use super::spare::forget_evictions;
+use super::spare::{forget_evictions, spare_needless};
 
 /// Limit on attempts to allocate pipelined pod groups together. Each attempt leaves out those that did not fit in the last one.
 const ATTEMPTS: usize = 8;
@@ -32,16 +32,27 @@ pub fn was_bound(model: &Model, pod: PodId) -> bool {
 
 /// Frees the places of pods that were not bound, and allocates the pod groups that wait for these places. Returns whether any place was freed.
 pub fn free_unbound(cycle: &mut Cycle) -> bool {
-    let model = &mut *cycle.model;
     let taken = cycle.log.taken.keys().copied();
     let unbound: Vec<PodId> = taken
-        .filter(|pod| model.pods()[*pod].state.leaving && !was_bound(model, *pod))
+        .filter(|pod| cycle.model.pods()[*pod].state.leaving && !was_bound(cycle.model, *pod))
         .collect();
     if unbound.is_empty() {
         return false;
     }
+    let freed = free(cycle, &unbound);
+    allocate_waiting(cycle, &unbound, &freed);
+    // A pod that was to move to one of these places may stay where it is after all, and others can have the place.
+    if spare_needless(cycle) {
+        allocate_waiting(cycle, &unbound, &freed);
+    }
+    true
+}
+
+/// Frees the places of pods that were not bound; returns the nodes.
+fn free(cycle: &mut Cycle, unbound: &[PodId]) -> NodeSet {
+    let model = &mut *cycle.model;
     let mut freed = NodeSet::default();
-    for &pod in &unbound {
+    for &pod in unbound {
         let state = &model.pods()[pod].state;
         if let Some(hold) = &state.hold {
             freed.add(hold.node.at());
@@ -52,16 +63,23 @@ pub fn free_unbound(cycle: &mut Cycle) -> bool {
         };
         model.set_state(pod, state);
     }
-    forget_evictions(cycle, &unbound);
+    forget_evictions(cycle, unbound);
     cycle.commit();
+    freed
+}
+
+/// Allocates the pod groups that wait for places on these nodes.
+fn allocate_waiting(cycle: &mut Cycle, unbound: &[PodId], freed: &NodeSet) {
     // More is free than when they were filled.
     cycle.caches.unschedulable.clear();
-    let mut waiting = waiting_on(cycle.model, &freed);
+    let mut waiting = waiting_on(cycle.model, freed);
+    let lost_its_place = |(_, planned): &Waiting| planned.iter().any(|pod| unbound.binary_search(pod).is_ok());
     if !cycle.log.evictions.is_empty() {
-        waiting.retain(|(_, planned)| planned.iter().all(|pod| unbound.binary_search(pod).is_err()));
+        waiting.retain(|one| !lost_its_place(one));
     }
+    // Those that are to move find other places; the ones for which they move may not.
+    waiting.sort_by_key(lost_its_place);
     allocate_planned(cycle, waiting);
-    true
 }
 
 /// The pod groups with pods that are pipelined to some nodes and hold no place, in the order in which they were decided, with all their pods of that kind.

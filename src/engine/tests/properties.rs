@@ -10,7 +10,9 @@ use crate::engine::Engine;
 use crate::engine::actions::cycle::Kept;
 use crate::engine::decision::{Decisions, Work};
 use crate::engine::fairshare::order::Rules;
-use crate::engine::input::{Event, GPU, GroupInput, PodInput, PodStatus, QueueInput, Share, Time};
+use crate::engine::input::{
+    Event, GPU, GpuKind, GroupInput, Name, PodInput, PodStatus, QueueInput, Share, Time, WHOLE,
+};
 use crate::engine::model::ids::PodId;
 use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::choose::{Context, Scope, scan, walk};
@@ -65,7 +67,7 @@ pub fn clusters_of(pod_groups: std::ops::Range<usize>) -> impl Strategy<Value = 
         weight,
         under,
     });
-    let sizes = prop::sample::select(vec!["0", "1", "1", "1", "2", "3", "0.5", "0.3", "40M"]);
+    let sizes = prop::sample::select(vec!["0", "1", "1", "1", "2", "3", "0.5", "0.3", "0.5*2", "40M"]);
     let entry = (0..4_u8, sizes, 1..4_u8, 0..4_u8, 0..3_u8, prop::option::of(0..6_u8)).prop_map(
         |(queue, gpus, pods, min, priority, running_on)| RandomJob {
             queue,
@@ -94,10 +96,13 @@ pub fn clusters_of(pod_groups: std::ops::Range<usize>) -> impl Strategy<Value = 
 impl Cluster {
     pub fn events(&self) -> Vec<Event> {
         let mut events: Vec<Event> = Vec::new();
-        let mut free: Vec<i64> = Vec::new();
+        let mut free: Vec<Free> = Vec::new();
         for (at, gpus) in self.nodes.iter().enumerate() {
             events.push(Event::Node(Box::new(node(&format!("n{at}"), &gpus.to_string()))));
-            free.push(i64::from(*gpus));
+            free.push(Free {
+                gpus: i64::from(*gpus),
+                shared: Vec::new(),
+            });
         }
         for name in ["top-0", "top-1"] {
             events.push(Event::Queue(Box::new(queue(
@@ -133,7 +138,7 @@ impl Cluster {
         events
     }
 
-    fn job_events(&self, at: usize, entry: &RandomJob, free: &mut [i64]) -> Vec<Event> {
+    fn job_events(&self, at: usize, entry: &RandomJob, free: &mut [Free]) -> Vec<Event> {
         let mut group: GroupInput = group(&format!("j{at:02}"), &format!("q{}", entry.queue), at);
         group.priority = [50, 75, 100][usize::from(entry.priority)];
         group.preemptible = entry.priority < 2;
@@ -143,23 +148,55 @@ impl Cluster {
             let mut one = pod(&group, number, entry.gpus);
             if let Some(place) = entry.running_on {
                 let place = (usize::from(place) + if place % 2 == 0 { number } else { 0 }) % free.len();
-                let needs = if one.needs.gpu.kind == crate::engine::input::GpuKind::Regular {
-                    one.needs.gpu.count
-                } else {
-                    1
-                };
-                if free[place] >= needs {
-                    free[place] -= needs;
+                if let Some(groups) = free[place].take(&one) {
                     one.status = PodStatus::Running;
                     one.node = Some(format!("n{place}").into());
-                    if one.needs.gpu.kind != crate::engine::input::GpuKind::Regular {
-                        one.gpu_groups = vec![format!("g-{}", one.pod.uid).into()];
-                    }
+                    one.gpu_groups = groups;
                 }
             }
             events.push(Event::Pod(Box::new(one)));
         }
         events
+    }
+}
+
+/// What is free on a node: whole GPUs, and parts of shared ones.
+struct Free {
+    gpus: i64,
+    shared: Vec<(Name, i64)>,
+}
+
+impl Free {
+    /// Takes what a pod asks for; returns the shared GPUs that it gets.
+    fn take(&mut self, pod: &PodInput) -> Option<Vec<Name>> {
+        let asked = &pod.needs.gpu;
+        let portion = match asked.kind {
+            GpuKind::Fraction => asked.portion,
+            GpuKind::Memory => WHOLE * asked.memory / 100,
+            GpuKind::Regular | GpuKind::Mig => {
+                self.gpus -= asked.count;
+                if self.gpus < 0 {
+                    self.gpus += asked.count;
+                    return None;
+                }
+                return Some(Vec::new());
+            }
+        };
+        let fits = |(_, free): &&mut (Name, i64)| *free >= portion;
+        let open = self.shared.iter().filter(|(_, free)| *free >= portion).count() as i64;
+        let new = (asked.count - open).max(0);
+        if new > self.gpus {
+            return None;
+        }
+        self.gpus -= new;
+        let opened = (0..new).map(|device| (format!("g-{}-{device}", pod.pod.uid).into(), WHOLE));
+        self.shared.extend(opened);
+        let taken = self.shared.iter_mut().filter(fits).take(asked.count as usize);
+        let groups = taken.map(|(name, free)| {
+            *free -= portion;
+            name.clone()
+        });
+        Some(groups.collect())
     }
 }
 
@@ -264,6 +301,51 @@ fn the_order_of_arrival_does_not_matter_to_verdicts_on_gpu_memory() {
         let turned = [&events[turn..], &events[..turn]].concat();
         assert_eq!(reports(&events), reports(&turned), "from event {turn} on");
     }
+}
+
+/// A job that is placed, and displaced before it is bound, is one that nobody waits for.
+#[test]
+fn nobody_waits_for_a_place_that_was_never_taken() {
+    let queue = |quota, limit, under| RandomQueue {
+        quota,
+        limit,
+        weight: 0,
+        under,
+    };
+    let job = |queue, gpus, priority, running_on| RandomJob {
+        queue,
+        gpus,
+        pods: 1,
+        min: 0,
+        priority,
+        running_on,
+    };
+    let cluster = Cluster {
+        nodes: vec![4, 1, 1],
+        queues: vec![queue(0, 0, 0), queue(2, -1, 0), queue(4, -1, 1), queue(0, 0, 0)],
+        pod_groups: vec![
+            job(2, "0.7", 0, None),
+            job(0, "1", 0, Some(3)),
+            job(0, "0.5", 0, Some(2)),
+            job(1, "0.3", 0, None),
+            job(2, "0.7", 0, None),
+            job(2, "0.7*2", 1, None),
+            job(2, "1", 0, Some(1)),
+            job(0, "0.7*2", 0, None),
+            job(0, "0.25", 0, Some(3)),
+            job(0, "0.5", 0, Some(0)),
+            job(2, "0.5", 0, Some(2)),
+            job(1, "0.3", 0, None),
+        ],
+        budgets: vec![],
+    };
+    let events = cluster.events();
+    let mut engine = engine(&events, &ALL_ACTIONS);
+    let decisions = engine.cycle(NOW);
+    assert!(
+        decisions.pipeline.is_empty() || !decisions.evict.is_empty(),
+        "{decisions:?}"
+    );
 }
 
 proptest! {
@@ -448,6 +530,8 @@ proptest! {
             let decisions = engine.cycle(NOW);
             if decisions.bind.is_empty() && decisions.evict.is_empty() {
                 quiet += 1;
+                // Nobody leaves.
+                prop_assert!(decisions.pipeline.is_empty(), "{decisions:?}");
             } else {
                 busy += 1;
                 prop_assert!(busy <= 30 && quiet == 0, "after {busy} cycles, {quiet} quiet: {decisions:?}");

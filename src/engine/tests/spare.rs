@@ -115,7 +115,7 @@ impl<'a> Outcome<'a> {
     fn amount(pod: &PodInput) -> i64 {
         match Self::part(pod) {
             0 => pod.needs.gpu.count * GPU,
-            part => part,
+            part => part * pod.needs.gpu.count,
         }
     }
 
