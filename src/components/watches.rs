@@ -514,8 +514,9 @@ impl<'a, K: Watched> State<'a, K> {
 
     /// The list is complete: objects that it does not contain are deleted.
     fn init_done(&mut self) -> Vec<Change> {
-        let gone = self.store.retain(|key| self.seen.contains(key));
-        self.seen.clear();
+        let seen = std::mem::take(&mut self.seen);
+        let gone = self.store.retain(|key| seen.contains(key));
+        drop(seen);
         if !self.listed {
             self.listed = true;
             info!(objects = self.store.len(), "kind listed");

@@ -17,7 +17,7 @@ use super::Packed;
 use super::bounds::{self, ExceededLimit};
 use super::identity::{annotated_group, group_key, object_key, pod_ref};
 use super::{name, queue};
-use crate::api::names::condition;
+use crate::api::names::{annotation, condition};
 use crate::api::quantity::Amount;
 use crate::api::{PodGroup, QuantityMap};
 use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodRef, Time};
@@ -279,6 +279,14 @@ fn some(text: Option<&str>) -> Option<Name> {
     text.filter(|text| !text.is_empty()).map(name)
 }
 
+/// The annotations of pod groups that are read. Others are copies of what tenants write on their workloads.
+const GROUP_ANNOTATIONS: [&str; 4] = [
+    annotation::LAST_START_TIMESTAMP,
+    annotation::LAST_EVICTION_TIMESTAMP,
+    annotation::STALE_TIMESTAMP,
+    annotation::HOLD,
+];
+
 /// A pod group.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -294,7 +302,7 @@ pub struct Group {
     pub created: Time,
     /// Its labels.
     pub labels: Pairs,
-    /// Its annotations.
+    /// Those of its annotations that are read.
     pub annotations: Pairs,
     /// The queue it names; may be empty.
     pub queue: SmolStr,
@@ -335,7 +343,9 @@ impl From<Arc<PodGroup>> for Group {
             excess,
             created: queue::created(&*group),
             labels: group.labels().iter().collect(),
-            annotations: group.annotations().iter().collect(),
+            annotations: (group.annotations().iter())
+                .filter(|(key, _)| GROUP_ANNOTATIONS.contains(&&***key))
+                .collect(),
             queue: short(spec.queue.as_deref()),
             priority_class: spec.priority_class_name.as_deref().map(SmolStr::new),
             preemptibility: spec.preemptibility.as_deref().map(SmolStr::new),
