@@ -35,20 +35,6 @@ impl<K> Clone for Compact<K> {
     }
 }
 
-impl<K> Compact<K> {
-    /// Bytes of the JSON.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.length
-    }
-
-    /// Whether it is a copy of the other.
-    #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.text, &other.text)
-    }
-}
-
 impl<K: Serialize + DeserializeOwned + Resource> Compact<K> {
     /// The JSON of an object without its resource version; `None` if it has none.
     #[must_use]

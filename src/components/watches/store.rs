@@ -1,7 +1,5 @@
 //! The last known state of every watched object, for reads from any task. Written by the watches only.
 
-mod recent;
-
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -12,8 +10,6 @@ use smol_str::SmolStr;
 use tokio::sync::watch;
 
 use super::kinds::Watched;
-use recent::Recent;
-
 use crate::components::compact::Compact;
 use crate::kinds::{Object, kinds, types};
 
@@ -89,7 +85,7 @@ impl<K: Watched> Stored<K> {
         (stored, object)
     }
 
-    /// The object itself; a compact one is decoded.
+    /// The object itself.
     pub(super) fn object(&self) -> Option<Arc<K>> {
         match self {
             Self::Whole(object) => Some(Arc::clone(object)),
@@ -139,7 +135,6 @@ type Objects<K> = HashMap<Box<str>, HashMap<Box<str>, Stored<K>>>;
 #[derive(Debug)]
 pub struct Store<K> {
     objects: RwLock<Objects<K>>,
-    recent: Recent<K>,
     changes: watch::Sender<()>,
     listed: watch::Sender<bool>,
 }
@@ -148,7 +143,6 @@ impl<K> Default for Store<K> {
     fn default() -> Self {
         Self {
             objects: RwLock::default(),
-            recent: Recent::default(),
             changes: watch::Sender::default(),
             listed: watch::Sender::default(),
         }
@@ -168,29 +162,16 @@ impl<K: Watched> Store<K> {
         self.read().get(namespace)?.get(name).cloned()
     }
 
-    /// The object itself, which may have been decoded before.
-    fn object(&self, namespace: &str, name: &str, stored: &Stored<K>) -> Option<Arc<K>> {
-        let Stored::Compact { version, object, .. } = stored else {
-            return stored.object();
-        };
-        let recent = self.recent.get(namespace, name, object, version.as_deref());
-        recent.or_else(|| {
-            let decoded = stored.object()?;
-            self.recent.put(namespace, name, object, &decoded);
-            Some(decoded)
-        })
-    }
-
     /// An object by namespace (empty for cluster-scoped kinds) and name.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.object(namespace, name, &self.stored(namespace, name)?)
+        self.stored(namespace, name)?.object()
     }
 
     /// The same, if it has this uid.
     pub fn get_same(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Arc<K>> {
         let stored = self.stored(namespace, name)?;
-        (stored.uid() == uid).then(|| self.object(namespace, name, &stored))?
+        (stored.uid() == uid).then(|| stored.object())?
     }
 
     /// The uid of an object, which is not read for that.
@@ -344,7 +325,7 @@ impl<K: Watched> Store<K> {
         }
         drop(objects);
         self.changes.send_replace(());
-        self.object(&key.namespace, &key.name, &gone)
+        gone.object()
     }
 
     /// The version of every object.
@@ -389,9 +370,6 @@ impl<K: Watched> Store<K> {
     pub fn insert(&self, object: K) -> (Arc<K>, Option<Stored<K>>) {
         let Key { namespace, name } = Key::of(object.meta());
         let (stored, object) = Stored::of(object);
-        if let Stored::Compact { object: compact, .. } = &stored {
-            self.recent.put(&namespace, &name, compact, &object);
-        }
         let mut objects = self.write();
         let named = objects.entry(namespace.into()).or_default();
         let previous = named.insert(name.into(), stored);

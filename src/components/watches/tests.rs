@@ -378,33 +378,3 @@ fn a_pod_that_is_listed_again_in_the_same_version_stays_as_it_was_restored() {
     assert_eq!(list(), 1, "the end of the list alone");
     assert_eq!(sub_group(), None);
 }
-
-#[test]
-fn a_pod_that_was_read_is_not_decoded_again_until_it_changes() {
-    let store = Store::<Pod>::default();
-    let pod = |name: &str, version: &str, node: Value| -> Pod {
-        let meta = json!({"namespace": "a", "name": name, "uid": name, "resourceVersion": version});
-        serde_json::from_value(json!({"metadata": meta, "spec": {"containers": [], "nodeName": node}})).unwrap()
-    };
-    let (inserted, _) = store.insert(pod("p", "1", json!(null)));
-    let read = store.get("a", "p").unwrap();
-    assert!(Arc::ptr_eq(&inserted, &read));
-    // Nothing that is read has changed.
-    let key = Key::of(&inserted.metadata);
-    assert!(store.update_version(&key, &mut pod("p", "2", json!(null))));
-    let newer = store.get("a", "p").unwrap();
-    assert_eq!(newer.metadata.resource_version.as_deref(), Some("2"));
-    assert!(Arc::ptr_eq(&newer, &store.get_same("a", "p", Some("p")).unwrap()));
-    store.insert(pod("p", "3", json!("n")));
-    assert_eq!(*store.get("a", "p").unwrap(), pod("p", "3", json!("n")));
-    // Others take the places of those before.
-    let names: Vec<String> = (0..1_000).map(|at| format!("p{at}")).collect();
-    for name in &names {
-        store.insert(pod(name, "4", json!("n")));
-    }
-    for name in &names {
-        assert_eq!(*store.get("a", name).unwrap(), pod(name, "4", json!("n")));
-    }
-    assert_eq!(*store.remove(&key).unwrap(), pod("p", "3", json!("n")));
-    assert_eq!(store.get("a", "p"), None);
-}
