@@ -516,7 +516,6 @@ impl<'a, K: Watched> State<'a, K> {
     fn init_done(&mut self) -> Vec<Change> {
         let seen = std::mem::take(&mut self.seen);
         let gone = self.store.retain(|key| seen.contains(key));
-        drop(seen);
         if !self.listed {
             self.listed = true;
             info!(objects = self.store.len(), "kind listed");

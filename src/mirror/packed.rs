@@ -279,7 +279,7 @@ fn some(text: Option<&str>) -> Option<Name> {
     text.filter(|text| !text.is_empty()).map(name)
 }
 
-/// The annotations of pod groups that are read. Others are copies of what tenants write on their workloads.
+/// The annotations of pod groups that are read; one that a reader needs is added here. Most others are copies of what tenants write on their workloads.
 const GROUP_ANNOTATIONS: [&str; 4] = [
     annotation::LAST_START_TIMESTAMP,
     annotation::LAST_EVICTION_TIMESTAMP,
@@ -344,7 +344,7 @@ impl From<Arc<PodGroup>> for Group {
             created: queue::created(&*group),
             labels: group.labels().iter().collect(),
             annotations: (group.annotations().iter())
-                .filter(|(key, _)| GROUP_ANNOTATIONS.contains(&&***key))
+                .filter(|(key, _)| GROUP_ANNOTATIONS.contains(&key.as_str()))
                 .collect(),
             queue: short(spec.queue.as_deref()),
             priority_class: spec.priority_class_name.as_deref().map(SmolStr::new),

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use crate::api::names::{condition, object};
 use crate::api::{QuantityMap, limits};
 
-/// Types of the pod conditions that are read.
+/// Types of the pod conditions that are read; one that a reader needs is added here.
 const READ_CONDITIONS: [&str; 5] = [
     condition::POD_SCHEDULED,
     condition::POD_BOUND,
@@ -84,7 +84,7 @@ fn trim_owners(owners: &mut Option<Vec<OwnerReference>>) {
 /// Keeps the conditions that are read: kubelets and controllers change others often.
 fn trim_conditions(conditions: &mut Option<Vec<PodCondition>>) {
     let Some(all) = conditions else { return };
-    all.retain(|condition| READ_CONDITIONS.contains(&&*condition.type_));
+    all.retain(|condition| READ_CONDITIONS.contains(&condition.type_.as_str()));
     for condition in &mut *all {
         (condition.last_probe_time, condition.observed_generation) = (None, None);
     }

@@ -485,23 +485,21 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
             }
             let gpus = if pod.portion > 0 { 1 } else { pod.gpus };
             let mut nodes = now.nodes.iter().filter(|(_, node)| node.open && node.pool == pod.pool);
-            let room = nodes.find(|(name, node)| {
+            let (node, free_gpus) = nodes.find_map(|(name, node)| {
                 let (free_gpus, cpu, pods) = free(name, node);
-                free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1
-            });
-            room.map(|(node, seen)| {
-                let (free_gpus, ..) = free(node, seen);
-                let on = view.before.holding(now).filter(|(other, _)| other.node == *node);
-                let on: Vec<_> = on
-                    .map(|(other, _)| format!("{} {}", other.full_name(), other.gpus))
-                    .collect();
-                format!(
-                    "{} waits ({:?}), and {node} has room: {free_gpus} GPUs beside {}",
-                    pod.full_name(),
-                    pod.waiting_message,
-                    on.join(", ")
-                )
-            })
+                let fits = free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1;
+                fits.then_some((name, free_gpus))
+            })?;
+            let on = view.before.holding(now).filter(|(other, _)| other.node == *node);
+            let on: Vec<_> = on
+                .map(|(other, _)| format!("{} with {} GPUs", other.full_name(), other.gpus))
+                .collect();
+            Some(format!(
+                "{} waits ({:?}), and {node} has room: {free_gpus} GPUs beside {}",
+                pod.full_name(),
+                pod.waiting_message,
+                on.join(", ")
+            ))
         })
 }
 

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 
 use super::seen::Installation;
-use crate::api::names::{node_label, object, resource};
+use crate::api::names::{condition, node_label, object, resource};
 use crate::api::queue_access::hold_of;
 use crate::api::{Queue, crds};
 use crate::components::admission::queues::{circle, traps};
@@ -173,7 +173,7 @@ fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions
         .into_iter()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        .any(|condition| condition.type_ == condition::POD_READY && condition.status == "True")
         && pod.metadata.deletion_timestamp.is_none()
 }
 

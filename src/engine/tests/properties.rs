@@ -56,6 +56,32 @@ struct RandomJob {
     running_on: Option<u8>,
 }
 
+impl RandomQueue {
+    /// A queue without weight.
+    fn of(quota: i8, limit: i8, under: u8) -> Self {
+        Self {
+            quota,
+            limit,
+            weight: 0,
+            under,
+        }
+    }
+}
+
+impl RandomJob {
+    /// Pods without a minimum.
+    fn of(queue: u8, gpus: &'static str, pods: u8, priority: u8, running_on: Option<u8>) -> Self {
+        Self {
+            queue,
+            gpus,
+            pods,
+            min: 0,
+            priority,
+            running_on,
+        }
+    }
+}
+
 fn clusters() -> impl Strategy<Value = Cluster> {
     clusters_of(1..12)
 }
@@ -160,43 +186,45 @@ impl Cluster {
     }
 }
 
-/// What is free on a node: whole GPUs, and parts of shared ones.
+/// What a pod takes of a GPU that it shares, in millionths of it; 0 if it shares none. All GPUs have 100 MiB.
+pub fn part(pod: &PodInput) -> i64 {
+    match pod.needs.gpu.kind {
+        GpuKind::Fraction => pod.needs.gpu.portion * GPU / WHOLE,
+        GpuKind::Memory => pod.needs.gpu.memory * GPU / 100,
+        GpuKind::Regular | GpuKind::Mig => 0,
+    }
+}
+
+/// What is free on a node: whole GPUs, and millionths of shared ones.
 struct Free {
     gpus: i64,
     shared: Vec<(Name, i64)>,
 }
 
 impl Free {
-    /// Takes what a pod asks for; returns the shared GPUs that it gets.
+    /// Takes what a pod asks for; returns the shared GPUs that it gets. `None`: it does not fit.
     fn take(&mut self, pod: &PodInput) -> Option<Vec<Name>> {
-        let asked = &pod.needs.gpu;
-        let portion = match asked.kind {
-            GpuKind::Fraction => asked.portion,
-            GpuKind::Memory => WHOLE * asked.memory / 100,
-            GpuKind::Regular | GpuKind::Mig => {
-                self.gpus -= asked.count;
-                if self.gpus < 0 {
-                    self.gpus += asked.count;
-                    return None;
-                }
-                return Some(Vec::new());
-            }
-        };
-        let fits = |(_, free): &&mut (Name, i64)| *free >= portion;
-        let open = self.shared.iter().filter(|(_, free)| *free >= portion).count() as i64;
-        let new = (asked.count - open).max(0);
+        let (part, count) = (part(pod), pod.needs.gpu.count);
+        let mut gpus: Vec<_> = self.shared.iter_mut().filter(|(_, free)| *free >= part).collect();
+        gpus.truncate(if part > 0 { count as usize } else { 0 });
+        let new = count - gpus.len() as i64;
         if new > self.gpus {
             return None;
         }
+        let mut taken = Vec::new();
+        for (name, free) in gpus {
+            *free -= part;
+            taken.push(name.clone());
+        }
         self.gpus -= new;
-        let opened = (0..new).map(|device| (format!("g-{}-{device}", pod.pod.uid).into(), WHOLE));
-        self.shared.extend(opened);
-        let taken = self.shared.iter_mut().filter(fits).take(asked.count as usize);
-        let groups = taken.map(|(name, free)| {
-            *free -= portion;
-            name.clone()
-        });
-        Some(groups.collect())
+        if part > 0 {
+            for device in 0..new {
+                let name: Name = format!("g-{}-{device}", pod.pod.uid).into();
+                taken.push(name.clone());
+                self.shared.push((name, GPU - part));
+            }
+        }
+        Some(taken)
     }
 }
 
@@ -268,20 +296,8 @@ fn times(decisions: &Decisions, events: &mut [Event]) {
 /// Pods that ask for the same GPU memory in different queues, which have different limits and quotas.
 #[test]
 fn the_order_of_arrival_does_not_matter_to_verdicts_on_gpu_memory() {
-    let queue = |quota, limit| RandomQueue {
-        quota,
-        limit,
-        weight: 0,
-        under: 0,
-    };
-    let job = |queue, gpus, pods, priority, running_on| RandomJob {
-        queue,
-        gpus,
-        pods,
-        min: 0,
-        priority,
-        running_on,
-    };
+    let queue = |quota, limit| RandomQueue::of(quota, limit, 0);
+    let job = RandomJob::of;
     let cluster = Cluster {
         nodes: vec![3],
         queues: vec![queue(1, -1), queue(0, 0), queue(0, -1), queue(0, 0)],
@@ -303,23 +319,11 @@ fn the_order_of_arrival_does_not_matter_to_verdicts_on_gpu_memory() {
     }
 }
 
-/// A job that is placed, and displaced before it is bound, is one that nobody waits for.
+/// A pod that is placed and displaced in the same cycle was never bound, so the place is free at once for the pod that displaced it.
 #[test]
-fn nobody_waits_for_a_place_that_was_never_taken() {
-    let queue = |quota, limit, under| RandomQueue {
-        quota,
-        limit,
-        weight: 0,
-        under,
-    };
-    let job = |queue, gpus, priority, running_on| RandomJob {
-        queue,
-        gpus,
-        pods: 1,
-        min: 0,
-        priority,
-        running_on,
-    };
+fn no_pod_waits_for_the_place_of_one_that_was_never_bound() {
+    let queue = RandomQueue::of;
+    let job = |queue, gpus, priority, running_on| RandomJob::of(queue, gpus, 1, priority, running_on);
     let cluster = Cluster {
         nodes: vec![4, 1, 1],
         queues: vec![queue(0, 0, 0), queue(2, -1, 0), queue(4, -1, 1), queue(0, 0, 0)],
@@ -530,7 +534,7 @@ proptest! {
             let decisions = engine.cycle(NOW);
             if decisions.bind.is_empty() && decisions.evict.is_empty() {
                 quiet += 1;
-                // Nobody leaves.
+                // No pod is leaving.
                 prop_assert!(decisions.pipeline.is_empty(), "{decisions:?}");
             } else {
                 busy += 1;

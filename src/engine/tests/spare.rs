@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::carry::{carry_out, engine};
-use super::properties::{ALL_ACTIONS, Cluster, clusters_of, look_again};
+use super::properties::{ALL_ACTIONS, Cluster, clusters_of, look_again, part};
 use super::scenario::{NOW, Scenario, check};
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
-use crate::engine::input::{Event, GPU, GpuKind, GroupKey, Name, PodInput, PodStatus, WHOLE};
+use crate::engine::input::{Event, GPU, GroupKey, Name, PodInput, PodStatus};
 use crate::engine::policy::ActionKind;
 
 #[test]
@@ -103,17 +103,8 @@ impl<'a> Outcome<'a> {
         places
     }
 
-    /// What a pod takes of a GPU that it shares, in millionths of it; all GPUs have 100 MiB.
-    fn part(pod: &PodInput) -> i64 {
-        match pod.needs.gpu.kind {
-            GpuKind::Fraction => pod.needs.gpu.portion * GPU / WHOLE,
-            GpuKind::Memory => pod.needs.gpu.memory * GPU / 100,
-            GpuKind::Regular | GpuKind::Mig => 0,
-        }
-    }
-
     fn amount(pod: &PodInput) -> i64 {
-        match Self::part(pod) {
+        match part(pod) {
             0 => pod.needs.gpu.count * GPU,
             part => part * pod.needs.gpu.count,
         }
@@ -128,7 +119,7 @@ impl<'a> Outcome<'a> {
                 *taken.entry(node).or_insert(0) += Self::amount(pod);
             }
             for group in groups {
-                *shared.entry((node, group)).or_insert(0) += Self::part(pod);
+                *shared.entry((node, group)).or_insert(0) += part(pod);
             }
         }
         for (node, _) in shared.keys() {

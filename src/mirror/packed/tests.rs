@@ -144,3 +144,11 @@ fn a_pod_group_with_further_fields_is_kept_complete() {
         assert!(group(spec).whole.is_some(), "{spec}");
     }
 }
+
+#[test]
+fn of_a_pod_groups_annotations_those_that_are_read_are_kept() {
+    let text = "metadata: {namespace: ns, name: g, annotations: {unikai.dev/hold: \"true\", kai.scheduler/top-owner-metadata: '{}', a.team/note: n}}\nspec: {}";
+    let group: Group = serde_yaml_ng::from_str(text).unwrap();
+    let kept: Vec<_> = group.annotations.iter().collect();
+    assert_eq!(kept, [(annotation::HOLD, "true")]);
+}
