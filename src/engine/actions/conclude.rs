@@ -39,12 +39,14 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
     // In a loop of its own, so that the memory loads of many pods overlap.
     let bound: Vec<bool> = decided.iter().map(|pod| was_bound(model, *pod)).collect();
     let beyond = budgets_exceeded(model, &decided, &bound);
+    let places = places_of_pipelined(model, &decided);
     let mut preemptors: BTreeSet<PodGroupId> = BTreeSet::new();
     for (pod, bound) in decided.into_iter().zip(bound) {
         preemptors.extend(conclude_pod(model, log, pod, bound, decisions));
     }
     for preemptor in preemptors {
-        model.evicted_for(preemptor, context.now);
+        let places = places.get(&preemptor).copied().unwrap_or_default();
+        model.evicted_for(preemptor, places, context.now);
     }
     for eviction in &mut decisions.evict {
         eviction
@@ -70,7 +72,7 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
     kept.capacity.update(model);
 }
 
-/// Pipelines the allocated pods of pod groups whose minimum is met only with pipelined pods, so that none is bound in part. A later action of the
+/// Pipelines the allocated pods of pod groups and pod sets whose minimum is met only with pipelined pods, so that none is bound in part. A later action of the
 /// cycle may have taken places of a pod group that was allocated as a whole.
 fn hold_back_parts(model: &mut Model) {
     let decided = model.decided().iter().copied();
@@ -83,13 +85,29 @@ fn hold_back_parts(model: &mut Model) {
     broken.sort_unstable();
     broken.dedup();
     broken.retain(|pod_group| !model.pod_groups()[*pod_group].whole_without_plans());
+    placed.retain(|pod| {
+        let pod = &model.pods()[*pod];
+        let in_broken = |pod_group| broken.binary_search(&pod_group).is_ok();
+        let in_part = |pod_group, member| model.pod_groups()[pod_group].waits_for_plans(member);
+        pod.pod_group.is_some_and(in_broken)
+            || (pod.pod_group.zip(pod.member)).is_some_and(|(pod_group, member)| in_part(pod_group, member))
+    });
     for pod in placed {
-        let pod_group = model.pods()[pod].pod_group;
-        if pod_group.is_some_and(|pod_group| broken.binary_search(&pod_group).is_ok()) {
-            let plan = model.pods()[pod].state.hold.clone();
-            model.settle(pod, State::pipelined(plan));
-        }
+        let plan = model.pods()[pod].state.hold.clone();
+        model.settle(pod, State::pipelined(plan));
     }
+}
+
+/// How many pods of each pod group with pipelined pods have a place. The plans themselves end with the cycle.
+fn places_of_pipelined(model: &Model, decided: &[PodId]) -> BTreeMap<PodGroupId, usize> {
+    let mut places = BTreeMap::new();
+    let pods = decided.iter().map(|pod| &model.pods()[*pod]);
+    let pipelined = pods.filter(|pod| pod.state.status == Status::Pipelined);
+    for pod_group in pipelined.filter_map(|pod| pod.pod_group) {
+        let count = || model.pod_groups()[pod_group].places();
+        places.entry(pod_group).or_insert_with(count);
+    }
+    places
 }
 
 /// Returns the pod group for which the pod is evicted, if it is.

@@ -432,21 +432,24 @@ impl Placer<'_> {
         choice.fresh == 0 && choice.joined.len() == held.len() && choice.joined.iter().all(|group| held.contains(group))
     }
 
-    /// Pipelines all pods placed since a mark if the minimum is met only with pipelined pods. Returns whether it did.
+    /// Pipelines the pods placed since a mark, if the minimum of the pod group or of their pod set is met only with pipelined pods. Returns whether it did.
     pub fn wait_as_one(&mut self, pod_group: PodGroupId, mark: Mark) -> bool {
-        if self.model.pod_groups()[pod_group].with(Status::Pipelined) == 0
-            || self.model.pod_groups()[pod_group].whole_without_plans()
-        {
+        let entry = &self.model.pod_groups()[pod_group];
+        if entry.with(Status::Pipelined) == 0 {
             return false;
         }
-        let pods: Vec<PodId> = self.model.changed_since(mark).collect();
-        for pod in pods {
-            let state = &self.model.pods()[pod].state;
-            if state.status == Status::Allocated && self.model.pods()[pod].pod_group == Some(pod_group) {
-                let state = State::pipelined(state.hold.clone());
-                self.model.set_state(pod, state);
-            }
+        let whole = entry.whole_without_plans();
+        let placed: Vec<PodId> = self.model.changed_since(mark).collect();
+        let waits = |pod: &PodId| {
+            let pod = &self.model.pods()[*pod];
+            let waits = !whole || pod.member.is_some_and(|member| entry.waits_for_plans(member));
+            waits && pod.state.status == Status::Allocated && pod.pod_group == Some(pod_group)
+        };
+        let waiting: Vec<PodId> = placed.into_iter().filter(waits).collect();
+        for &pod in &waiting {
+            let state = State::pipelined(self.model.pods()[pod].state.hold.clone());
+            self.model.set_state(pod, state);
         }
-        true
+        !whole || !waiting.is_empty()
     }
 }

@@ -1,22 +1,62 @@
-//! Skips pod groups that cannot fit because one with the same constraints that requests no more has failed in this action.
+//! Skips pod groups that cannot fit because one with the same constraints, whose next pods request no more, has failed in this action.
 
 use std::collections::BTreeMap;
 
 use crate::engine::input::TopologyConstraint;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, PodGroupId, PodId, QueueId};
-use crate::engine::model::pod::Status;
+use crate::engine::model::relations::Counters;
 use crate::engine::model::resources::Resources;
 
-/// Pod groups are compared if these are equal: priority and preemptibility, minimums and active pods, topology constraints, classes of the pending pods.
+/// Pod groups are compared if these are equal: priority and preemptibility, minimums and active pods, topology constraints, and of the pods to be placed next the
+/// classes and the relations of other pods to them.
 type Signature = (
     Option<QueueId>,
     i64,
     bool,
     Vec<(usize, usize)>,
     Vec<Option<Box<TopologyConstraint>>>,
-    Vec<ClassId>,
+    Vec<(ClassId, Counters)>,
 );
+
+/// What decides whether the next pods of a pod group can be placed.
+#[derive(Debug)]
+pub struct Asked {
+    signature: Signature,
+    /// Of each of the pods, in order.
+    requests: Vec<(Resources, i64)>,
+}
+
+impl Asked {
+    /// For the next pods of a pod group. `table`: the queue, unless all are compared. `None` if it depends on the places of its other pods, too: on their
+    /// topology domains, or on whether they may be moved.
+    #[must_use]
+    pub fn of(model: &Model, table: Option<QueueId>, pod_group: PodGroupId, pods: &[PodId]) -> Option<Self> {
+        let entry = &model.pod_groups()[pod_group];
+        let topologies: Vec<_> = entry.tree.iter().map(|member| member.topology.clone()).collect();
+        if entry.places() > 0 && (table.is_none() || topologies.iter().any(Option::is_some)) {
+            return None;
+        }
+        let (priority, preemptible) = entry
+            .input
+            .as_ref()
+            .map_or((0, false), |input| (input.priority, input.preemptible));
+        let needs = entry.pod_sets().map(|(_, pods)| (pods.min, pods.active())).collect();
+        let mut kinds: Vec<(ClassId, Counters)> = Vec::with_capacity(pods.len());
+        let mut requests: Vec<(Resources, i64)> = Vec::with_capacity(pods.len());
+        for pod in pods.iter().map(|pod| &model.pods()[*pod]) {
+            let shape = &model.shapes()[pod.shape];
+            kinds.push((pod.class, pod.counted.clone()));
+            requests.push((shape.vector.clone(), shape.memory_sum()));
+        }
+        kinds.sort_unstable();
+        requests.sort_by(|left, right| left.0.iter().cmp(right.0.iter()).then(left.1.cmp(&right.1)));
+        Some(Self {
+            signature: (table, priority, preemptible, needs, topologies, kinds),
+            requests,
+        })
+    }
+}
 
 /// Pod groups that failed in this action.
 #[derive(Debug, Default)]
@@ -25,59 +65,23 @@ pub struct FailedPodGroups {
 }
 
 impl FailedPodGroups {
-    /// Whether a pod group requests at least as much as one that failed.
+    /// Whether the pods request at least as much as some that failed.
     #[must_use]
-    pub fn must_fail(&self, model: &Model, table: Option<QueueId>, pod_group: PodGroupId) -> bool {
-        if self.failed.is_empty() {
-            return false;
-        }
-        let Some(known) = self.failed.get(&signature(model, table, pod_group)) else {
+    pub fn must_fail(&self, asked: &Asked) -> bool {
+        let Some(known) = self.failed.get(&asked.signature) else {
             return false;
         };
-        let asked = requests(model, pod_group);
-        asked.len() >= known.len()
+        asked.requests.len() >= known.len()
             && known
                 .iter()
-                .zip(&asked)
+                .zip(&asked.requests)
                 .all(|(failed, asked)| failed.0.fits(&asked.0, false) && failed.1 <= asked.1)
     }
 
-    /// Adds a failed pod group.
-    pub fn failed(&mut self, model: &Model, table: Option<QueueId>, pod_group: PodGroupId) {
-        let asked = requests(model, pod_group);
-        self.failed.entry(signature(model, table, pod_group)).or_insert(asked);
+    /// Adds pods that could not be placed.
+    pub fn failed(&mut self, asked: Asked) {
+        self.failed.entry(asked.signature).or_insert(asked.requests);
     }
-}
-
-fn waiting(model: &Model, pod_group: PodGroupId) -> impl Iterator<Item = PodId> + '_ {
-    model.pod_groups()[pod_group]
-        .pods
-        .iter()
-        .copied()
-        .filter(|pod| model.pods()[*pod].state.status == Status::Pending)
-}
-
-fn signature(model: &Model, table: Option<QueueId>, pod_group: PodGroupId) -> Signature {
-    let entry = &model.pod_groups()[pod_group];
-    let (priority, preemptible) = entry
-        .input
-        .as_ref()
-        .map_or((0, false), |input| (input.priority, input.preemptible));
-    let needs = entry.pod_sets().map(|(_, pods)| (pods.min, pods.active())).collect();
-    let mut classes: Vec<ClassId> = waiting(model, pod_group).map(|pod| model.pods()[pod].class).collect();
-    classes.sort_unstable();
-    let topologies = entry.tree.iter().map(|member| member.topology.clone()).collect();
-    (table, priority, preemptible, needs, topologies, classes)
-}
-
-fn requests(model: &Model, pod_group: PodGroupId) -> Vec<(Resources, i64)> {
-    let request = |pod: PodId| {
-        let shape = &model.shapes()[model.pods()[pod].shape];
-        (shape.vector.clone(), shape.memory_sum())
-    };
-    let mut requests: Vec<_> = waiting(model, pod_group).map(request).collect();
-    requests.sort_by(|left, right| left.0.iter().cmp(right.0.iter()).then(left.1.cmp(&right.1)));
-    requests
 }
 
 #[cfg(test)]

@@ -177,12 +177,15 @@ impl Sparer<'_> {
             self.model.set_state(candidate.pod, candidate.stay.clone());
             candidate.stays = true;
         }
-        while !nodes.is_empty() {
-            self.free_space(&mut spare_state, nodes);
-            nodes = BTreeSet::new();
+        // Again after each eviction: others may have been to stay only with that pod.
+        let mut evicted = true;
+        while evicted {
+            self.free_space(&mut spare_state, std::mem::take(&mut nodes));
+            evicted = false;
             for at in (0..spare_state.candidates.len()).rev() {
                 if spare_state.candidates[at].stays && !self.may_stay(&spare_state, at) {
                     nodes.extend(self.evict_again(&mut spare_state.candidates[at]));
+                    evicted = true;
                 }
             }
         }

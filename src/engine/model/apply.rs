@@ -340,6 +340,7 @@ impl Model {
         let assumed = known.and_then(|id| self.still_assumed(id, &input));
         let retry_at = known.and_then(|id| self.pods[id].retry_at);
         let before = known.and_then(|id| self.pods[id].state.hold.clone());
+        let nodes = known.map(|id| self.nodes_of(id)).unwrap_or_default();
         let left = known.and_then(|id| self.take_out(id));
         self.mark_changed(true);
         let counted = if self.neighbours_counted() {
@@ -368,6 +369,8 @@ impl Model {
         if let Some(since) = since {
             self.stuck_at.insert((self.stuck_from(since), id));
         }
+        // Here, as it may be assumed to be on the same node.
+        self.drop_empty_nodes(&nodes);
         if let Some(pod_group) = left {
             self.left(pod_group);
         }
@@ -434,17 +437,31 @@ impl Model {
         if let Some(at) = pod.retry_at {
             self.retry_at.remove(&(at, id));
         }
-        for place in [pod.state.hold, pod.state.plan].into_iter().flatten() {
-            if self.nodes[place.node].input.is_none() {
-                self.drop_empty_node(place.node);
+        pod.pod_group
+    }
+
+    /// The nodes of a pod's places.
+    pub(super) fn nodes_of(&self, pod: PodId) -> SmallVec<[NodeId; 2]> {
+        let state = &self.pods[pod].state;
+        let places = state.hold.iter().chain(&state.plan);
+        places.map(|place| place.node).collect()
+    }
+
+    /// Removes those of the nodes that do not exist and have no pods any more.
+    pub(super) fn drop_empty_nodes(&mut self, nodes: &[NodeId]) {
+        for &node in nodes {
+            if self.nodes.contains(node) {
+                self.drop_empty_node(node);
             }
         }
-        pod.pod_group
     }
 
     fn pod_gone(&mut self, uid: &Name) {
         if let Some(id) = self.pods.id(uid) {
-            if let Some(pod_group) = self.take_out(id) {
+            let nodes = self.nodes_of(id);
+            let left = self.take_out(id);
+            self.drop_empty_nodes(&nodes);
+            if let Some(pod_group) = left {
                 self.left(pod_group);
             }
             self.budgets.refund(uid);

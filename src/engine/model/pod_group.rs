@@ -409,6 +409,12 @@ impl PodGroup {
         self.sets.iter().map(|pods| pods.with(status)).sum()
     }
 
+    /// How many of its pods have a place, pipelined ones included.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.sets.iter().map(PodSet::active).sum()
+    }
+
     /// Some of its pods are pending.
     #[must_use]
     pub fn waits(&self) -> bool {
@@ -442,6 +448,14 @@ impl PodGroup {
     pub fn whole_without_plans(&self) -> bool {
         let placed = self.per_member(|pods| pods.active() - pods.with(Status::Pipelined));
         self.satisfied(0, &placed)
+    }
+
+    /// Whether a pod set meets its minimum only with pipelined pods.
+    #[must_use]
+    pub fn waits_for_plans(&self, member: Member) -> bool {
+        let placed = |pods: &PodSet| pods.active() - pods.with(Status::Pipelined);
+        self.pods(member)
+            .is_some_and(|pods| placed(pods) < pods.min && pods.min <= pods.active())
     }
 
     /// (active pods, minimum) of a pod set; (satisfied members, minimum) of a set.
@@ -579,8 +593,10 @@ impl PodGroup {
         }
         let order = self.in_order(member, active);
         if have >= need {
-            let growth = order.iter().map(|&below| self.chunk_of(below, active, take));
-            return growth.into_iter().find(|pods| !pods.is_empty()).unwrap_or_default();
+            // Without a part of a member that cannot be whole yet.
+            let growing = order.iter().filter(|below| self.can_form(**below, active, take));
+            let mut growth = growing.map(|below| self.chunk_of(*below, active, take));
+            return growth.find(|pods| !pods.is_empty()).unwrap_or_default();
         }
         let mut chunk = PodIds::new();
         let mut lacking = need - have;

@@ -61,9 +61,9 @@ impl Model {
         self.pod_groups[pod_group].started(now);
     }
 
-    /// Records that pods are to be evicted for a pod group.
-    pub fn evicted_for(&mut self, pod_group: PodGroupId, now: Time) {
-        self.pod_groups[pod_group].evictions_for.decided(now);
+    /// Records that pods are to be evicted for a pod group, of which so many pods have a place then.
+    pub fn evicted_for(&mut self, pod_group: PodGroupId, places: usize, now: Time) {
+        self.pod_groups[pod_group].evictions_for.decided(now, places);
     }
 
     /// Records that pods of a pod group are evicted for others.

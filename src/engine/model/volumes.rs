@@ -114,8 +114,8 @@ pub struct Storage {
     by_class: BTreeMap<Name, ClassStorage>,
     volumes: Table<Name, (Name, i64)>,
     capacities: Table<Name, Name>,
-    /// Volumes reserved for one claim, by claim.
-    meant: Table<Name, Name>,
+    /// Volumes reserved for one claim: the claim, and the volume.
+    meant: BTreeSet<(Name, Name)>,
     claims: BTreeMap<Name, Use>,
     /// Volumes promised, with the number of promises.
     promised: BTreeMap<Name, u32>,
@@ -145,7 +145,7 @@ impl Storage {
         self.withdraw(&input.name);
         let (name, class, size) = (input.name.clone(), input.class.clone(), input.size);
         if let Some(claim) = &input.claim {
-            self.meant.insert(claim.clone(), name.clone());
+            self.meant.insert((claim.clone(), name.clone()));
         }
         self.volumes.insert(name.clone(), (class.clone(), size));
         let storage = self.by_class.entry(class).or_default();
@@ -167,10 +167,8 @@ impl Storage {
             .volumes
             .remove(&(size, name.clone()))
             .expect("it is stored there");
-        if let Some(claim) = &gone.input.claim
-            && self.meant.get(claim) == Some(name)
-        {
-            self.meant.remove(claim);
+        if let Some(claim) = gone.input.claim {
+            self.meant.remove(&(claim, name.clone()));
         }
         self.drop_empty(&class);
         true
@@ -420,12 +418,16 @@ impl Storage {
             .claims
             .iter()
             .filter(|claim| matches!(*claim.state, ClaimState::Waiting(_)));
-        let promise = |claim: &crate::engine::input::Claim| Promise {
-            claim: claim.key.clone(),
-            volume: self.meant.get(&claim.key).cloned().or_else(|| {
-                let before = promised?.iter().find(|one| one.claim == claim.key)?;
-                before.volume.clone()
-            }),
+        let promise = |claim: &crate::engine::input::Claim| {
+            let before = promised.into_iter().flatten().find(|one| one.claim == claim.key);
+            let before = before.and_then(|one| one.volume.as_ref());
+            let meant = self.meant_for(&claim.key);
+            // The one that was promised, if it is among several.
+            let meant = meant.min_by_key(|volume| Some(*volume) != before);
+            Promise {
+                claim: claim.key.clone(),
+                volume: meant.or(before).cloned(),
+            }
         };
         let all: Vec<Promise> = waiting.map(promise).collect();
         (!all.is_empty()).then(|| all.into())
@@ -440,10 +442,10 @@ impl Storage {
                 && offer.input.size >= asked.size
                 && offer.input.block == asked.block
         };
-        if let Some(meant) = self.meant.get(key) {
-            let (class, size) = self.volumes.get(meant)?;
-            let offer = self.by_class.get(class)?.volumes.get(&(*size, meant.clone()))?;
-            return will_do(offer).then(|| meant.clone());
+        let mut meant = self.meant_for(key).peekable();
+        if meant.peek().is_some() {
+            let fits = |volume: &&Name| self.offered(volume).is_some_and(will_do);
+            return meant.find(fits).cloned();
         }
         let label = |offer: &VolumeInput, key: &Name| {
             let found = offer.labels.iter().find(|(other, _)| other == key);
@@ -466,13 +468,23 @@ impl Storage {
         found.map(|offer| offer.input.name.clone())
     }
 
+    /// The volumes reserved for a claim, in order of their names.
+    fn meant_for<'s>(&'s self, claim: &'s Name) -> impl Iterator<Item = &'s Name> {
+        let from = (claim.clone(), Name::from(""));
+        let all = self.meant.range(from..).take_while(move |(of, _)| of == claim);
+        all.map(|(_, volume)| volume)
+    }
+
+    /// An available volume.
+    fn offered(&self, volume: &Name) -> Option<&ForNodes<VolumeInput>> {
+        let (class, size) = self.volumes.get(volume)?;
+        self.by_class.get(class)?.volumes.get(&(*size, volume.clone()))
+    }
+
     /// Whether a volume can be used from a node.
     #[must_use]
     pub fn reaches(&self, volume: &Name, node: NodeId) -> bool {
-        let offer = self.volumes.get(volume).and_then(|(class, size)| {
-            let storage = self.by_class.get(class)?;
-            storage.volumes.get(&(*size, volume.clone()))
-        });
+        let offer = self.offered(volume);
         offer.is_some_and(|offer| offer.nodes.get(self.node_specs).has(node.at()))
     }
 

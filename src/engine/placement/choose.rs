@@ -311,12 +311,13 @@ fn pick(model: &Model, context: Context, nodes: &[NodeId], pod: PodId, work: &mu
 
 /// The index lists to walk for a pod, the better ones first, each with the least that must be free.
 fn lists(shape: &Shape, scorers: &Scorers) -> SmallVec<[(Order, i64); 2]> {
-    // A pod that requests nothing fits even on an overcommitted node.
-    let cpu = Some(shape.vector.get(CPU)).filter(|cpu| *cpu > 0).unwrap_or(i64::MIN);
+    // A pod that requests nothing of a resource fits even on a node where that is overcommitted. Pods with instances of a GPU request no whole ones.
+    let least = |amount: i64| if amount > 0 { amount } else { i64::MIN };
+    let cpu = least(shape.vector.get(CPU));
     if shape.cpu_only {
         SmallVec::from_iter([(Order::CpuNodes, cpu), (Order::GpuNodes, cpu)])
     } else if !shape.shared {
-        SmallVec::from_iter([(Order::Gpus, shape.vector.get(GPUS))])
+        SmallVec::from_iter([(Order::Gpus, least(shape.vector.get(GPUS)))])
     } else if scorers.sharing {
         SmallVec::from_iter([(Order::Gpus, shape.gpu.count * GPU)])
     } else {

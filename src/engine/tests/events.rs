@@ -66,6 +66,25 @@ fn a_decided_bind_is_assumed_until_the_pod_shows_it() {
 }
 
 #[test]
+fn a_pod_that_changes_while_its_node_is_gone_stays_as_decided_and_the_node_is_forgotten_after_it() {
+    let (mut engine, _, pod) = small_world();
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
+    engine.apply(Event::NodeGone("n0".into()), NOW);
+    let changed = PodInput {
+        task_priority: Some(1),
+        ..pod.clone()
+    };
+    engine.apply(Event::Pod(Box::new(changed)), NOW);
+    assert_eq!(engine.model().nodes().iter().count(), 1);
+    let unbound = Event::Unbound {
+        pod: pod.pod.uid.clone(),
+        retry_at: None,
+    };
+    engine.apply(unbound, NOW);
+    assert_eq!(engine.model().nodes().iter().count(), 0);
+}
+
+#[test]
 fn a_failed_bind_is_tried_again_when_its_time_comes() {
     let (mut engine, _, pod) = small_world();
     assert_eq!(engine.cycle(NOW).bind.len(), 1);

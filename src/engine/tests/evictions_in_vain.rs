@@ -95,3 +95,24 @@ fn a_workload_is_placed_during_the_delay_where_resources_are_free() {
     world.terminated(NOW);
     assert_eq!(world.engine.cycle(NOW).bind.len(), 1);
 }
+
+#[test]
+fn a_workload_that_gets_one_pod_after_another_by_evictions_is_not_delayed() {
+    let (mut high, low) = (group("high", "q", 0), group("low", "q", 1));
+    high.priority = 100;
+    let mut events = vec![
+        open_queue("root"),
+        Event::Queue(Box::new(queue("q", "-1", Time(0)))),
+        Event::Node(Box::new(node("n0", "8"))),
+        Event::Group(Box::new(high.clone())),
+        Event::Group(Box::new(low.clone())),
+    ];
+    for number in 0..8 {
+        events.push(Event::Pod(Box::new(pod(&high, number, "1"))));
+        events.push(Event::Pod(Box::new(placed(pod(&low, number, "1"), "n0"))));
+    }
+    let mut engine = engine(&events, &[ActionKind::Allocate, ActionKind::Preempt]);
+    // The victims take their time, so that nothing is bound in between.
+    let evicted: Vec<usize> = (0..9).map(|_| engine.cycle(NOW).evict.len()).collect();
+    assert_eq!(evicted.iter().sum::<usize>(), 8, "{evicted:?}");
+}

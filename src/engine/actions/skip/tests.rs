@@ -1,6 +1,6 @@
 use super::*;
 use crate::engine::Engine;
-use crate::engine::input::{Event, PodStatus};
+use crate::engine::input::{Event, GPU, PodStatus};
 use crate::engine::policy::{ActionKind, Policy};
 use crate::engine::stage::{SearchEnd, Stage};
 use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod};
@@ -50,13 +50,15 @@ fn skipped(failed: &str, other: &str) -> bool {
             .find(|(_, pod_group)| pod_group.key.name() == name);
         found.unwrap().0
     };
+    let asked = |table: Option<QueueId>, name: &str| {
+        let pods = engine.model.next_chunk(pod_group(name), NOW);
+        Asked::of(&engine.model, table, pod_group(name), &pods).expect("it has no pods elsewhere")
+    };
     let mut failed_before = FailedPodGroups::default();
-    failed_before.failed(&engine.model, None, pod_group("failed"));
-    assert!(
-        !failed_before.must_fail(&engine.model, pod_group_queue(&engine), pod_group("other")),
-        "another table"
-    );
-    failed_before.must_fail(&engine.model, None, pod_group("other"))
+    failed_before.failed(asked(None, "failed"));
+    let table = pod_group_queue(&engine);
+    assert!(!failed_before.must_fail(&asked(table, "other")), "another table");
+    failed_before.must_fail(&asked(None, "other"))
 }
 
 fn pod_group_queue(engine: &Engine) -> Option<QueueId> {
@@ -82,7 +84,8 @@ fn only_requests_at_least_as_large_as_a_failed_one_are_skipped() {
             false,
         ),
         ("each as much", "0 100 0|0 100 0", "0 100 0|0 200 0", true),
-        ("one of two has finished", "0 100 0|0 100 0", "0 100 0|done", false),
+        ("one of two has finished", "0 100 0|0 100 0", "0 100 0|done", true),
+        ("the next one is smaller", "4 1 1|1 1 1", "1 1 1|4 1 1", false),
         (
             "needs fewer of as many",
             "needs 4: 0 1 1|0 1 1|0 1 1|0 1 1",
@@ -124,4 +127,41 @@ fn a_search_for_moves_that_failed_is_not_repeated_for_the_same_pods_of_another_q
         }
     });
     assert_eq!(ends, [SearchEnd::Exhausted, SearchEnd::NotAttempted]);
+}
+
+#[test]
+fn pods_beyond_the_limit_of_their_queue_stop_no_moves_for_those_of_another_queue() {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Consolidation],
+        ..Policy::default()
+    });
+    for queue in ["q0", "full", "open"] {
+        engine.apply(open_queue(queue), NOW);
+    }
+    let Event::Queue(mut full) = open_queue("full") else {
+        panic!("it is a queue")
+    };
+    (full.gpu.limit, full.priority) = (Some(GPU), 200);
+    engine.apply(Event::Queue(full), NOW);
+    for name in ["n0", "n1"] {
+        engine.apply(Event::Node(Box::new(node(name, "4"))), NOW);
+        for (number, gpus) in ["2", "1"].into_iter().enumerate() {
+            let running = group(&format!("{name}-{gpus}"), "q0", 0);
+            engine.apply(Event::Group(Box::new(running.clone())), NOW);
+            engine.apply(Event::Pod(Box::new(placed(pod(&running, number, gpus), name))), NOW);
+        }
+    }
+    for queue in ["full", "open"] {
+        let waiting = group(&format!("of-{queue}"), queue, 1);
+        engine.apply(Event::Group(Box::new(waiting.clone())), NOW);
+        engine.apply(Event::Pod(Box::new(pod(&waiting, 0, "2"))), NOW);
+    }
+    let mut ends = Vec::new();
+    let decisions = engine.cycle_seen_by(NOW, &mut |stage| {
+        if let Stage::TakenUp { end, .. } = stage {
+            ends.push(end);
+        }
+    });
+    assert_eq!(ends, [SearchEnd::NotAttempted, SearchEnd::Solved]);
+    assert_eq!(decisions.evict.len(), 1);
 }

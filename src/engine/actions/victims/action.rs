@@ -15,7 +15,7 @@ use super::search::VictimSearch;
 use super::{Answer, Case};
 use crate::engine::actions::context::CycleContext;
 use crate::engine::actions::cycle::Cycle;
-use crate::engine::actions::skip::FailedPodGroups;
+use crate::engine::actions::skip::{Asked, FailedPodGroups};
 use crate::engine::actions::spare::Sparer;
 use crate::engine::actions::turns;
 
@@ -53,7 +53,8 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
             continue;
         }
         let table = action.depends_on_queue().then_some(queue);
-        let must_fail = failed_before.must_fail(cycle.model, table, pod_group)
+        let asked = Asked::of(cycle.model, table, pod_group, &pods);
+        let must_fail = asked.as_ref().is_some_and(|asked| failed_before.must_fail(asked))
             || is_impossible(cycle, pod_group, &pods)
             || claims_in_vain(cycle, &pods)
             || !promising(cycle, action, queue, &pods, preemptible);
@@ -91,8 +92,8 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
                 None => {
                     let work = cycle.log.work.since(before);
                     let cut_off = turns::exceeds_limit(work, policy);
-                    if !cut_off {
-                        failed_before.failed(cycle.model, table, pod_group);
+                    if let Some(asked) = asked.filter(|_| !cut_off) {
+                        failed_before.failed(asked);
                     }
                     without_result.push(pod_group);
                     steps += turns::steps(work);

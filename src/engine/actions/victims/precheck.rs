@@ -2,7 +2,7 @@
 
 use crate::engine::decision::ReasonCode;
 use crate::engine::explain::refusal::impossible;
-use crate::engine::fairshare::quotas::{over_quota, thousandths};
+use crate::engine::fairshare::quotas::{self, over_quota, thousandths};
 use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{largest_gpu, reclaim, wanted};
 use crate::engine::input::Time;
@@ -71,6 +71,7 @@ pub fn promising(cycle: &mut Cycle, action: EvictingAction, queue: QueueId, pods
             let asked = wanted(cycle.model, pods, largest_gpu(cycle.model));
             preemptible || !cycle.context.rules.shares || over_quota(cycle.model, queue, &asked).is_none()
         }
+        EvictingAction::Consolidation if is_beyond_limits(cycle, queue, pods, preemptible) => false,
         EvictingAction::Consolidation => {
             let asked: i64 = pods.iter().map(|pod| asked_gpus(cycle.model, *pod)).sum();
             cycle.kept.capacity.update(cycle.model);
@@ -78,6 +79,12 @@ pub fn promising(cycle: &mut Cycle, action: EvictingAction, queue: QueueId, pods
         }
         EvictingAction::Reclaim => true,
     }
+}
+
+/// Whether a limit or quota of the queue refuses the pods. Consolidation cannot help then: what it moves counts as before.
+fn is_beyond_limits(cycle: &Cycle, queue: QueueId, pods: &[PodId], preemptible: bool) -> bool {
+    let asked = wanted(cycle.model, pods, largest_gpu(cycle.model));
+    cycle.context.rules.shares && quotas::check(cycle.model, queue, preemptible, &asked).is_some()
 }
 
 /// Whether no eviction can satisfy the claims of some pod.

@@ -9,6 +9,7 @@ use crate::engine::model::pod::{Assumed, State, Status, shown};
 impl Model {
     pub(super) fn unbound(&mut self, uid: &Name, retry_at: Option<Time>) {
         let Some(id) = self.pods.id(uid) else { return };
+        let nodes = self.nodes_of(id);
         // Otherwise the pod is on the node of its bind request, and is pending when that is deleted.
         if self.pods[id].assumed == Assumed::Bound {
             self.settle(id, State::nowhere(Status::Pending));
@@ -25,6 +26,7 @@ impl Model {
         if self.pods[id].assumed == Assumed::Evicted && self.pods[id].input.node.is_none() {
             self.settle(id, State::nowhere(self.pods[id].state.status));
         }
+        self.drop_empty_nodes(&nodes);
         self.set_retry(id, retry_at);
     }
 

@@ -30,6 +30,8 @@ const FORGOTTEN: Millis = 3 * LONGEST;
 pub struct EvictionsFor {
     /// When the last ones were decided.
     last: Option<Time>,
+    /// How many pods of the pod group had a place then, those included for which others had to go first.
+    places: usize,
     /// A pod of the pod group was bound since.
     bound: bool,
     /// A pod of the pod group was evicted since, other than for a queue whose turn it was.
@@ -56,18 +58,21 @@ impl EvictionsFor {
         self.failed = true;
     }
 
-    /// Records that pods are to be evicted for the pod group. The last evictions were in vain if they happened, and it got no place since or lost one.
-    pub fn decided(&mut self, now: Time) {
+    /// Records that pods are to be evicted for the pod group, of which so many pods have a place then. The last evictions were in vain if they happened, and
+    /// it got no place since or lost one. While victims terminate nothing is bound, but more pods have a place.
+    pub fn decided(&mut self, now: Time, places: usize) {
         let known = self
             .last
             .filter(|last| now.0.abs_diff(last.0) <= FORGOTTEN.unsigned_abs());
+        let helped = !self.evicted && (self.bound || places > self.places);
         let in_vain = match known {
-            Some(_) if !self.failed && (self.evicted || !self.bound) => self.in_vain.saturating_add(1),
+            Some(_) if !self.failed && !helped => self.in_vain.saturating_add(1),
             Some(_) => self.in_vain,
             None => 0,
         };
         *self = Self {
             last: Some(now),
+            places,
             in_vain,
             ..Self::default()
         };
@@ -140,7 +145,7 @@ mod tests {
         let mut now = 0;
         let mut seconds = Vec::new();
         for _ in 0..12 {
-            history.decided(Time(now));
+            history.decided(Time(now), 1);
             let delay = history.delay().map_or(0, |delay| delay.until.0 - now);
             seconds.push(delay / 1000);
             now += delay;
@@ -152,25 +157,38 @@ mod tests {
     fn evictions_help_if_a_pod_is_bound_and_none_is_evicted() {
         let mut history = EvictionsFor::default();
         for _ in 0..100 {
-            history.decided(Time(0));
+            history.decided(Time(0), 1);
             history.bound();
         }
         assert_eq!(history.delay(), None);
         for _ in 0..3 {
             history.bound();
             history.evicted();
-            history.decided(Time(0));
+            history.decided(Time(0), 1);
         }
         assert!(history.delay().is_some(), "it lost its place each time");
+    }
+
+    #[test]
+    fn evictions_help_if_more_pods_have_a_place() {
+        let mut history = EvictionsFor::default();
+        for places in 0..100 {
+            history.decided(Time(0), places);
+        }
+        assert_eq!(history.delay(), None);
+        for places in [1, 2, 2, 1] {
+            history.decided(Time(0), places);
+        }
+        assert!(history.delay().is_some(), "it had as many before");
     }
 
     #[test]
     fn evictions_in_vain_are_forgotten_after_a_while() {
         let mut history = EvictionsFor::default();
         for _ in 0..5 {
-            history.decided(Time(0));
+            history.decided(Time(0), 1);
         }
-        history.decided(Time(FORGOTTEN + 1));
+        history.decided(Time(FORGOTTEN + 1), 1);
         assert_eq!(history.delay(), None);
     }
 
@@ -179,7 +197,7 @@ mod tests {
         let mut history = EvictionsFor::default();
         let mut longest = 0;
         for times in 0..200 {
-            history.decided(Time(0));
+            history.decided(Time(0), 1);
             let delay = history.delay().map_or(0, |delay| delay.until.0);
             assert!(delay >= longest, "{delay} ms after {times} times");
             longest = delay;
@@ -193,7 +211,7 @@ mod tests {
             last: Some(Time(i64::MAX)),
             ..EvictionsFor::default()
         };
-        history.decided(Time(i64::MAX));
+        history.decided(Time(i64::MAX), 1);
         assert_eq!(history.delay().map(|delay| delay.until), Some(Time(i64::MAX)));
     }
 }

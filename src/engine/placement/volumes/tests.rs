@@ -461,6 +461,13 @@ fn claims_that_wait_for_a_node() {
             "VV.V",
         ),
         (
+            "two are meant for this claim",
+            &["v 10 for c on zone=b", "w 10 for c on zone=a"],
+            &[],
+            "c wait",
+            "...V",
+        ),
+        (
             "meant for it and not there, but others can be made",
             &["v 10 for c on zone=b"],
             &[],
