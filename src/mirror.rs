@@ -395,11 +395,12 @@ impl Mirror {
         self.aside.limit("Pod", || key.into(), pod.excess.as_deref().copied());
         self.claims.note_pod(key, old.as_deref(), Some(pod));
         let new = self.read_pod(pod, Some(out));
-        if old.is_none() {
+        // Its volumes do not change, but a pod that was set aside was recorded without them.
+        if old.as_ref().is_none_or(|old| old.further.is_none()) {
             self.volumes.join(key, pod);
         }
         if self.settings.config_maps {
-            self.config_maps.join(key, pod);
+            self.config_maps.note_pod(key, old.as_deref(), Some(pod));
         }
         let same = old.is_some_and(|old| self.read_pod(&old, None) == new);
         if let Some(node) = pod.node.as_deref()
@@ -429,7 +430,7 @@ impl Mirror {
             self.claims.note_pod(key, known.as_deref(), None);
             self.volumes.leave(key, pod);
             if self.settings.config_maps {
-                self.config_maps.leave(key, pod);
+                self.config_maps.note_pod(key, known.as_deref(), None);
             }
             out.events.push(Event::PodGone(uid.into()));
         }
@@ -530,7 +531,8 @@ impl Mirror {
         let mut input = node::read(node, &self.settings, &self.last_node, &mut problems);
         input.numa = self.zones.of(&name);
         input.attach_limits = self.volumes.limits(&name);
-        node::add_devices(&mut input, self.claims.gpus_on(&name));
+        let gpus = self.claims.gpus_on(&name);
+        node::add_devices(&mut input, gpus, gpus);
         for problem in problems {
             out.reject("Node", "", &name, problem);
         }
@@ -560,20 +562,22 @@ impl Mirror {
 
     /// Pods with claims or extended resources are read again: a device class may provide the latter.
     fn class_changed(&mut self, class: &Arc<DeviceClass>, there: bool, out: &mut Output) {
-        let concerned = self.claims.concerned_by(class);
-        let mut keys: Vec<Box<str>> = self
-            .pods
-            .iter()
-            .filter(|pod| concerned(pod))
-            .map(|pod| pod.key.clone())
-            .collect();
-        keys.sort_unstable();
+        let keys = self.pods_concerned_by(class);
         let (mut pods, mut events) = (Output::default(), Vec::new());
         self.with_these_pods(&keys, &mut pods, |mirror| {
             mirror.claims.put_class(class, there, &mut events);
         });
         out.events.extend(events);
         out.events.append(&mut pods.events);
+    }
+
+    /// The pods that are read again when a class changes, in order of their keys.
+    fn pods_concerned_by(&self, class: &DeviceClass) -> Vec<Box<str>> {
+        let concerned = self.claims.concerned_by(class);
+        let pods = self.pods.iter().filter(|pod| concerned(pod));
+        let mut keys: Vec<Box<str>> = pods.map(|pod| pod.key.clone()).collect();
+        keys.sort_unstable();
+        keys
     }
 
     /// Whether device selectors wait to be evaluated.
@@ -585,10 +589,16 @@ impl Mirror {
     /// Evaluates waiting device selectors, up to a limit.
     pub fn ask_selectors(&mut self) -> Output {
         let (mut out, mut events) = (Output::default(), Vec::new());
-        let claims = self.claims.refill(&mut events);
+        let (claims, classes) = self.claims.refill(&mut events);
         out.events.extend(events);
         for claim in claims {
             self.claim_changed(&claim, true, &mut out);
+        }
+        for class in classes {
+            let pods = self.pods_concerned_by(&class);
+            let pods = pods.iter().filter_map(|key| self.pods.get(key));
+            let inputs = pods.map(|pod| Event::Pod(Box::new(self.read_pod(pod, None))));
+            out.events.extend(inputs);
         }
         out
     }
@@ -596,8 +606,9 @@ impl Mirror {
     fn slice_changed(&mut self, slice: &Arc<ResourceSlice>, there: bool, out: &mut Output) {
         let mut events = Vec::new();
         for (node, more) in self.claims.put_slice(slice, there, &mut events) {
+            let all = self.claims.gpus_on(&node);
             if let Some(known) = self.nodes.get_mut(&*node) {
-                node::add_devices(known, more);
+                node::add_devices(known, more, all);
                 out.events.push(Event::Node(Box::new(known.clone())));
             }
         }

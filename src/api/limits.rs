@@ -73,6 +73,10 @@ pub const SUB_GROUP_DEPTH: usize = 16;
 /// Bytes of the names in one pod group, of queue, priority class, topology, levels and sub-groups, and of its durations. A key of a label is the longest
 /// of them.
 pub const POD_GROUP_TEXT_BYTES: usize = 317;
+/// Device selectors of one claim, those of alternatives included.
+pub const CLAIM_SELECTORS: usize = 128;
+/// Different device selectors of the claims of one namespace.
+pub const CLAIM_SELECTORS_PER_NAMESPACE: usize = 256;
 /// Bytes of a device selector, as in the API server.
 pub const CLAIM_SELECTOR_BYTES: usize = 10_240;
 /// Estimated steps of a device selector for one device: of its loops, its regular expressions, and of texts that it makes. Two nested loops over all

@@ -16,6 +16,14 @@ use crate::engine::input::{GroupKey, Table};
 impl Entry for BindRequest {
     type Packed = Self;
     fn changed(request: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        // The request may have named another pod before.
+        let former = mirror
+            .requests
+            .named_by(request)
+            .filter(|former| **former != *pod_key(request));
+        if let Some(former) = former {
+            mirror.with_pod(&former, out, |mirror| mirror.requests.remove(request));
+        }
         mirror.with_pod(&pod_key(request), out, |mirror| {
             if there {
                 mirror.requests.put(Arc::clone(request));
@@ -30,11 +38,20 @@ impl Entry for BindRequest {
 #[derive(Default)]
 pub struct Requests {
     by_pod: Table<Box<str>, BTreeMap<String, Arc<BindRequest>>>,
+    /// The pod that each request names.
+    pods: Table<Box<str>, Box<str>>,
 }
 
 impl Requests {
+    /// The pod that a request named when it was recorded.
+    fn named_by(&self, request: &BindRequest) -> Option<Box<str>> {
+        self.pods.get(&request_key(request)).cloned()
+    }
+
     /// Records a bind request.
     pub fn put(&mut self, request: Arc<BindRequest>) {
+        self.remove(&request);
+        self.pods.insert(request_key(&request), pod_key(&request));
         self.by_pod
             .entry(pod_key(&request))
             .or_default()
@@ -43,7 +60,9 @@ impl Requests {
 
     /// Removes a bind request.
     pub fn remove(&mut self, request: &BindRequest) {
-        let key = pod_key(request);
+        let Some(key) = self.pods.remove(&request_key(request)) else {
+            return;
+        };
         if let Some(of_pod) = self.by_pod.get_mut(&key) {
             of_pod.remove(&request.name_any());
             if of_pod.is_empty() {
@@ -72,6 +91,14 @@ impl Requests {
             .collect();
         keys.into_iter().collect()
     }
+}
+
+/// A request as `namespace/name`.
+fn request_key(request: &BindRequest) -> Box<str> {
+    object_key(
+        request.metadata.namespace.as_deref().unwrap_or_default(),
+        &request.name_any(),
+    )
 }
 
 /// The pod that a bind request is for, as `namespace/name`.

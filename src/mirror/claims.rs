@@ -27,8 +27,11 @@ use crate::api::names::annotation;
 use crate::api::{BindRequest, limits};
 use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};
 use crate::engine::input::{Event, GpuRequest, Name, Needs, Table};
-use pools::{PoolKey, Slices};
+use pools::{Errors, PoolKey, Slices, mentions};
 use selectors::Selectors;
+
+/// What the name of a class as a user of selectors begins with. Keys of claims have no space.
+const CLASS: &str = "class ";
 
 /// All claims, classes and slices.
 #[derive(Default)]
@@ -237,6 +240,9 @@ impl Claims {
 
     fn selectors_of(&self, claim: &ResourceClaim) -> Vec<String> {
         let mut texts = Vec::new();
+        if requests::has_too_many_selectors(claim) {
+            return texts;
+        }
         for (class, selectors) in requests::options(claim) {
             texts.extend(
                 self.classes
@@ -271,6 +277,7 @@ impl Claims {
 
     /// Evaluates waiting selectors on devices, up to the step limit.
     fn evaluate_selectors(&mut self, events: &mut Vec<Event>) {
+        let mut errors = Errors::default();
         while let Some(mut job) = self.selectors.next() {
             let Self {
                 slices,
@@ -280,13 +287,17 @@ impl Claims {
             } = self;
             let mut left = selectors.left;
             let mut evaluate = || {
-                let selector = selectors.sound_one(job.number)?;
+                let selector = selectors.sound_one(job.number);
                 for (key, pool) in pools.range_mut(job.pools()) {
+                    if selector.is_none() && !mentions(pool, job.number) {
+                        continue;
+                    }
                     if left == 0 {
                         return Some(key.clone());
                     }
                     let mut evaluated = pool.clone();
-                    slices.evaluate_here(key, &mut evaluated, std::iter::once((job.number, selector)));
+                    let one = std::iter::once((job.number, selector));
+                    slices.evaluate_here(key, &mut evaluated, one, &mut errors);
                     if evaluated != *pool {
                         *pool = evaluated;
                         events.push(Event::Pool(Box::new(pool.clone())));
@@ -314,17 +325,17 @@ impl Claims {
         self.selectors.wait()
     }
 
-    /// Evaluates waiting selectors, up to the step limit. Returns the claims that waited for them.
-    pub fn refill(&mut self, events: &mut Vec<Event>) -> Vec<Arc<ResourceClaim>> {
+    /// Evaluates waiting selectors, up to the step limit. Returns the claims and classes that waited for them.
+    pub fn refill(&mut self, events: &mut Vec<Event>) -> (Vec<Arc<ResourceClaim>>, Vec<Arc<DeviceClass>>) {
         self.selectors.left = limits::CLAIM_SELECTOR_STEPS_AT_ONCE;
         self.evaluate_selectors(events);
         let mut finished = std::mem::take(&mut self.selectors.finished);
         finished.sort_unstable();
         finished.dedup();
-        finished
-            .iter()
-            .filter_map(|user| self.claims.get(user).cloned())
-            .collect()
+        let claims = finished.iter().filter_map(|user| self.claims.get(user).cloned());
+        let classes = finished.iter().filter_map(|user| user.strip_prefix(CLASS));
+        let classes = classes.filter_map(|class| self.classes.get(class).cloned());
+        (claims.collect(), classes.collect())
     }
 
     // --- classes ---
@@ -342,7 +353,7 @@ impl Claims {
         } else {
             Vec::new()
         };
-        self.use_selectors(&format!("class {key}"), texts, events);
+        self.use_selectors(&format!("{CLASS}{key}"), texts, events);
         self.extended = extended::names(self.classes.values());
         let mut keys: Vec<Box<str>> = self.claims.keys().cloned().collect();
         keys.sort_unstable();
@@ -386,7 +397,9 @@ impl Claims {
             }
             let mut read = self.slices.read(&key);
             if let Some(pool) = &mut read {
-                self.slices.evaluate(&key, pool, self.selectors.sound());
+                let sound = self.selectors.sound();
+                let sound = sound.map(|(number, selector)| (number, Some(selector)));
+                self.slices.evaluate(&key, pool, sound);
             }
             if self.pools.get(&key) == read.as_ref() {
                 continue;

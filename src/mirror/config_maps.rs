@@ -24,22 +24,21 @@ pub struct ConfigMaps {
 }
 
 impl ConfigMaps {
-    /// Records what a pod needs, as long as it has no node.
-    pub(super) fn join(&mut self, key: &str, pod: &packed::Pod) {
-        if pod.node.is_some() {
-            return self.leave(key, pod);
+    /// Records what a pod needs as long as it has no node. `old`: the pod as it was recorded last; `new`: as it is now, if it is not gone.
+    pub(super) fn note_pod(&mut self, key: &str, old: Option<&packed::Pod>, new: Option<&packed::Pod>) {
+        let needed = |pod: Option<&packed::Pod>| -> BTreeSet<Box<str>> {
+            let pod = pod.filter(|pod| pod.node.is_none());
+            let names = pod
+                .into_iter()
+                .flat_map(|pod| required(pod).into_iter().map(move |name| (pod, name)));
+            names.map(|(pod, name)| object_key(&pod.pod.namespace, name)).collect()
+        };
+        let (old, new) = (needed(old), needed(new));
+        for gone in old.difference(&new) {
+            self.users.remove(gone, key);
         }
-        let namespace = &pod.pod.namespace;
-        for needed in required(pod) {
-            self.users.add(object_key(namespace, needed), key);
-        }
-    }
-
-    /// Removes a pod.
-    pub(super) fn leave(&mut self, key: &str, pod: &packed::Pod) {
-        let namespace = &pod.pod.namespace;
-        for needed in required(pod) {
-            self.users.remove(&object_key(namespace, needed), key);
+        for fresh in new.difference(&old) {
+            self.users.add(fresh.clone(), key);
         }
     }
 

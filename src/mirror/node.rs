@@ -110,13 +110,10 @@ pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut V
     }
 }
 
-/// Applies a change of the number of GPUs that resource slices publish for a node.
-pub fn add_devices(node: &mut NodeInput, more: i64) {
-    node.dra_gpus = node.dra_gpus || more > 0;
+/// Applies a change of the number of GPUs that resource slices publish for a node; `all`: how many they are now.
+pub fn add_devices(node: &mut NodeInput, more: i64, all: i64) {
     node.allocatable.gpu += more * GPU;
-    if !node.plugin_gpus {
-        node.dra_gpus = node.allocatable.gpu > 0;
-    }
+    node.dra_gpus = all > 0;
 }
 
 /// MiB per GPU, by the label for GPU memory. `None`: not a number.

@@ -34,11 +34,18 @@ pub fn trim_pod(pod: &mut Pod) {
         (status.host_ip, status.host_ips, status.pod_ip, status.pod_ips) = (None, None, None, None);
         (status.ephemeral_container_statuses, status.observed_generation) = (None, None);
         (status.allocated_resources, status.resources, status.resize) = (None, None, None);
-        (status.message, status.reason, status.start_time) = (None, None, None);
-        status.extended_resource_claim_status = None;
+        (status.start_time, status.extended_resource_claim_status) = (None, None);
         trim_conditions(&mut status.conditions);
         let spec = pod.spec.as_ref();
         let containers = spec.map(|spec| &*spec.containers).unwrap_or_default();
+        let reserves = containers
+            .iter()
+            .any(|container| container.name == object::RESERVATION_CONTAINER);
+        for text in [&mut status.reason, &mut status.message] {
+            *text = text.take().filter(|_| reserves);
+            text.iter_mut()
+                .for_each(|text| cut(text, limits::CONTAINER_MESSAGE_BYTES));
+        }
         let init_containers = spec
             .and_then(|spec| spec.init_containers.as_deref())
             .unwrap_or_default();
@@ -94,8 +101,8 @@ fn trim_conditions(conditions: &mut Option<Vec<PodCondition>>) {
     }
 }
 
-/// Keeps the resources in container statuses, and these only while containers are being resized. The state of a reservation pod's container is read too: it has the
-/// reason why the pod has no device.
+/// Keeps the resources in container statuses, and these only while containers are being resized. The state of a reservation pod's container is read too, like the
+/// reason and message of its status: it says why the pod has no device.
 fn trim_statuses(statuses: &mut Option<Vec<ContainerStatus>>, containers: &[Container]) {
     let is_resized = |status: &ContainerStatus| {
         let container = containers.iter().find(|container| container.name == status.name);
@@ -276,6 +283,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::mirror::Entry as _;
 
     fn pod(spec: serde_json::Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"annotations": {"gpu-fraction": "0.5"}}, "spec": spec})).unwrap()
@@ -356,6 +364,24 @@ mod tests {
         assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
         assert_eq!(waiting.message.as_ref().unwrap().len(), limits::CONTAINER_MESSAGE_BYTES);
         assert_eq!(ended.message.as_deref(), Some("it lost its GPU"));
+    }
+
+    #[test]
+    fn why_a_pod_ended_stays_for_reservation_pods_only() {
+        let read = |container: &str| {
+            let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": container}]},
+                "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "m".repeat(100_000)}});
+            let mut pod = Pod::read(&pod.to_string()).unwrap();
+            trim_pod(&mut pod);
+            let status = pod.status.unwrap();
+            (status.reason, status.message.map(|message| message.len()))
+        };
+        let kept = (
+            Some("UnexpectedAdmissionError".to_owned()),
+            Some(limits::CONTAINER_MESSAGE_BYTES),
+        );
+        assert_eq!(read("resource-reservation"), kept);
+        assert_eq!(read("main"), (None, None));
     }
 
     #[test]

@@ -187,9 +187,9 @@ pub fn of_pod(claims: &Claims, pod: &Pod, request: Option<&BindRequest>) -> Opti
     let wanted = wanted.into_iter().map(|(resource, class)| {
         let class = claims.classes.get(class);
         let selectors = class.into_iter().flat_map(|class| requests::class_selectors(class));
-        // A selector that cannot be compiled selects nothing.
+        // A selector that cannot be compiled, or is not evaluated yet, selects nothing.
         let selectors: Vec<u32> = selectors
-            .map(|text| claims.selectors.number(&text).unwrap_or(u32::MAX))
+            .map(|text| claims.selectors.evaluated(&text).unwrap_or(u32::MAX))
             .collect();
         let request = |piece: Piece| RequestInput {
             name: piece.name.into(),

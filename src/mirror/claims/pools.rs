@@ -147,20 +147,22 @@ impl Slices {
         &self,
         key: &PoolKey,
         pool: &mut PoolInput,
-        selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone + Send,
+        selectors: impl Iterator<Item = (u32, Option<&'s Selector>)> + Clone + Send,
     ) {
         if selectors.clone().next().is_some() {
             // A selector whose evaluation panics matches nothing.
-            let _ = on_a_deep_stack(|| self.evaluate_here(key, pool, selectors));
+            let _ = on_a_deep_stack(|| self.evaluate_here(key, pool, selectors, &mut Errors::default()));
         }
     }
 
-    /// Evaluates selectors on each device of a pool, in the order of [`Slices::read`].
+    /// Evaluates selectors on each device of a pool, in the order of [`Slices::read`]. One that cannot be evaluated (`None`) matches nothing; another one
+    /// may have had its number before.
     pub fn evaluate_here<'s>(
         &self,
         key: &PoolKey,
         pool: &mut PoolInput,
-        selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone + Send,
+        selectors: impl Iterator<Item = (u32, Option<&'s Selector>)> + Clone + Send,
+        errors: &mut Errors,
     ) {
         let slices = self.newest(key);
         let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
@@ -170,15 +172,36 @@ impl Slices {
             for (number, selector) in selectors.clone() {
                 input.meets.retain(|other| *other != number);
                 input.fails.retain(|(other, _)| *other != number);
-                match selector.meets(&subject) {
-                    Ok(true) => input.meets.push(number),
-                    Ok(false) => {}
-                    Err(error) => input.fails.push((number, error.into())),
+                match selector.map(|selector| selector.meets(&subject)) {
+                    Some(Ok(true)) => input.meets.push(number),
+                    Some(Ok(false)) | None => {}
+                    Some(Err(error)) => input.fails.push((number, errors.share(error))),
                 }
             }
             input.meets.sort_unstable();
             input.fails.sort();
         }
+    }
+}
+
+/// Whether a device of the pool has a result of this selector.
+pub fn mentions(pool: &PoolInput, number: u32) -> bool {
+    let mut devices = pool.devices.iter();
+    devices.any(|device| device.meets.contains(&number) || device.fails.iter().any(|(other, _)| *other == number))
+}
+
+/// Texts of errors: most devices of a cluster have the same for one selector.
+#[derive(Default)]
+pub struct Errors(BTreeSet<Name>);
+
+impl Errors {
+    fn share(&mut self, error: String) -> Name {
+        if let Some(known) = self.0.get(error.as_str()) {
+            return known.clone();
+        }
+        let error = Name::from(error);
+        self.0.insert(error.clone());
+        error
     }
 }
 

@@ -10,6 +10,7 @@ use kube::ResourceExt;
 
 use super::Claims;
 use super::pools;
+use crate::api::limits;
 use crate::api::names::label;
 use crate::api::quantity::Amount;
 use crate::engine::input::devices::{
@@ -124,6 +125,12 @@ pub fn options(claim: &ResourceClaim) -> impl Iterator<Item = (&str, &[DeviceSel
     })
 }
 
+/// Whether a claim has more selectors of its own than are evaluated for one.
+pub fn has_too_many_selectors(claim: &ResourceClaim) -> bool {
+    let selectors = options(claim).map(|(_, selectors)| selectors.len());
+    selectors.sum::<usize>() > limits::CLAIM_SELECTORS
+}
+
 /// Expressions of selectors. One of an unknown kind matches nothing.
 pub fn expressions(selectors: &[DeviceSelector]) -> impl Iterator<Item = String> + '_ {
     let text = |selector: &DeviceSelector| selector.cel.as_ref().map(|cel| cel.expression.clone());
@@ -200,6 +207,12 @@ pub fn read(claims: &Claims, claim: &Arc<ResourceClaim>, key: Name) -> ClaimInpu
 
 fn read_requests(claims: &Claims, claim: &ResourceClaim) -> Result<Vec<RequestInput>, String> {
     let full = super::claim_key(claim);
+    if has_too_many_selectors(claim) {
+        return Err(format!(
+            "claim {full} has more than {} selectors",
+            limits::CLAIM_SELECTORS
+        ));
+    }
     let requests = claim
         .spec
         .devices

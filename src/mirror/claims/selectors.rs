@@ -18,9 +18,16 @@ const COMPILING: usize = 5_000;
 /// The message of a claim whose selectors are not evaluated yet.
 const WAITS: &str = "CEL expression waits for its turn to be evaluated";
 
+/// The message of a claim with a selector beyond the limit.
+const TOO_MANY: &str = "CEL expression is not evaluated, as the claims of this namespace have too many different ones";
+
 /// A selector that is used.
 struct Known {
     text: String,
+    /// The namespace to whose limit it counts; empty: that of a class, without a limit.
+    namespace: Box<str>,
+    /// It is beyond the limits of its users' namespaces.
+    refused: bool,
     /// `None` until compiled.
     compiled: Option<Result<Selector, String>>,
     /// It has been evaluated on every device.
@@ -53,6 +60,8 @@ pub struct Selectors {
     known: Vec<Option<Known>>,
     free: Vec<u32>,
     waiting: BTreeMap<Box<str>, VecDeque<Job>>,
+    /// How many selectors count to the limit of a namespace.
+    counts: BTreeMap<Box<str>, usize>,
     /// The namespace that was served last.
     last: Box<str>,
     /// Remaining steps.
@@ -68,6 +77,7 @@ impl Default for Selectors {
             known: Vec::new(),
             free: Vec::new(),
             waiting: BTreeMap::new(),
+            counts: BTreeMap::new(),
             last: Box::default(),
             left: limits::CLAIM_SELECTOR_STEPS_AT_ONCE,
             finished: Vec::new(),
@@ -76,18 +86,42 @@ impl Default for Selectors {
 }
 
 impl Selectors {
-    /// Adds a use by a user (`namespace/name` of a claim, or a class). Returns whether the selector is new and waits.
+    /// Adds a use by a user (`namespace/name` of a claim, or a class). Returns whether the selector waits from now on. One beyond the limit of its user's
+    /// namespace is refused until another user may have it.
     pub fn acquire(&mut self, text: &str, user: &str) -> bool {
-        let known = self.numbers.get(text).copied();
-        if let Some(known) = known.and_then(|number| self.known.get_mut(number as usize)?.as_mut()) {
-            *known.users.entry(user.into()).or_default() += 1;
+        let namespace = user.split_once('/').map_or("", |(namespace, _)| namespace);
+        let number = self.number(text).unwrap_or_else(|| self.insert(text));
+        let count = self.counts.get(namespace).copied().unwrap_or(0);
+        let may_have = namespace.is_empty() || count < limits::CLAIM_SELECTORS_PER_NAMESPACE;
+        let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) else {
+            return false;
+        };
+        *known.users.entry(user.into()).or_default() += 1;
+        if !known.refused || !may_have {
             return false;
         }
+        known.refused = false;
+        known.namespace = namespace.into();
+        if !namespace.is_empty() {
+            self.counts.insert(namespace.into(), count + 1);
+        }
+        self.waiting.entry(namespace.into()).or_default().push_back(Job {
+            number,
+            from: None,
+            namespace: namespace.into(),
+        });
+        true
+    }
+
+    /// Adds a selector without users, and returns its number.
+    fn insert(&mut self, text: &str) -> u32 {
         let fresh = Some(Known {
             text: text.to_owned(),
+            namespace: Box::default(),
+            refused: true,
             compiled: None,
             evaluated: false,
-            users: BTreeMap::from([(user.into(), 1)]),
+            users: BTreeMap::new(),
         });
         let number = self.free.pop().unwrap_or(self.known.len() as u32);
         match self.known.get_mut(number as usize) {
@@ -95,14 +129,7 @@ impl Selectors {
             None => self.known.push(fresh),
         }
         self.numbers.insert(text.into(), number);
-        let namespace: Box<str> = user.split_once('/').map_or("", |(namespace, _)| namespace).into();
-        let jobs = self.waiting.entry(namespace.clone()).or_default();
-        jobs.push_back(Job {
-            number,
-            from: None,
-            namespace,
-        });
-        true
+        number
     }
 
     /// Removes a use by a user.
@@ -124,6 +151,14 @@ impl Selectors {
                 jobs.retain(|job| job.number != number);
             }
             self.waiting.retain(|_, jobs| !jobs.is_empty());
+            if !known.refused
+                && let Some(count) = self.counts.get_mut(&known.namespace)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&known.namespace);
+                }
+            }
             *slot = None;
             self.free.push(number);
         }
@@ -143,11 +178,20 @@ impl Selectors {
     #[must_use]
     pub fn error(&self, text: &str) -> Option<&str> {
         let known = self.known(self.number(text)?)?;
+        if known.refused {
+            return Some(TOO_MANY);
+        }
         match &known.compiled {
             Some(Err(error)) => Some(error),
             Some(Ok(_)) if known.evaluated => None,
             Some(Ok(_)) | None => Some(WAITS),
         }
+    }
+
+    /// The number of an expression whose results are known.
+    #[must_use]
+    pub fn evaluated(&self, text: &str) -> Option<u32> {
+        self.number(text).filter(|_| self.error(text).is_none())
     }
 
     /// A compiled selector.

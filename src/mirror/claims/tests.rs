@@ -401,3 +401,28 @@ fn gpus_that_are_asked_for_by_the_name_of_their_class_count() {
         (0, 0)
     );
 }
+
+#[test]
+fn a_node_has_gpus_of_slices_as_long_as_slices_publish_some() {
+    for plugin in ["0", "8"] {
+        let mut mirror = Mirror::new(Settings::default());
+        let status = json!({"allocatable": {"nvidia.com/gpu": plugin, "cpu": "8", "memory": "8Gi", "pods": "10"}});
+        let node = json!({"metadata": {"name": "n"}, "status": status});
+        mirror.apply(&PackedChange::Applied(PackedObject::Node(object(node))));
+        let spec = json!({"driver": "gpu.nvidia.com", "nodeName": "n", "devices": [{"name": "d0"}],
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}});
+        let slice = PackedObject::ResourceSlice(object(json!({"metadata": {"name": "s"}, "spec": spec})));
+        let mut changed = |change: PackedChange| {
+            let events = mirror.apply(&change).events;
+            let mut nodes = events.into_iter().filter_map(|event| match event {
+                crate::engine::input::Event::Node(node) => Some((node.dra_gpus, node.allocatable.gpu)),
+                _ => None,
+            });
+            nodes.next_back().expect("the node changes")
+        };
+        let (there, more) = changed(PackedChange::Applied(slice.clone()));
+        let (left, fewer) = changed(PackedChange::Deleted(slice));
+        assert_eq!((there, left), (true, false), "{plugin} GPUs of a device plugin");
+        assert!(more > fewer);
+    }
+}

@@ -144,3 +144,25 @@ fn a_pending_pod_is_updated_when_its_config_maps_appear_or_disappear() {
     assert_eq!(told(&mut mirror, PackedChange::Applied(map("m"))), None);
     assert!(mirror.config_maps.users.is_empty());
 }
+
+#[test]
+fn nothing_is_left_of_a_pod_whose_annotation_changed_before_it_was_deleted() {
+    let mut mirror = mirror(true);
+    let needs = mounting(&json!({"name": "v", "configMap": {"name": "m"}}));
+    let annotated = |value: &str| {
+        let PackedObject::Pod(plain) = pod(&needs, None) else {
+            panic!("it is a pod")
+        };
+        let annotations = [("runai/shared-gpu-configmap", value)];
+        let changed = packed::Pod {
+            annotations: annotations.into_iter().collect(),
+            ..(*plain).clone()
+        };
+        PackedObject::Pod(Arc::new(changed))
+    };
+    mirror.apply(&PackedChange::Applied(annotated("ours")));
+    assert_eq!(mirror.config_maps.users.to("ns/m").count(), 1);
+    mirror.apply(&PackedChange::Applied(annotated("m")));
+    mirror.apply(&PackedChange::Deleted(annotated("m")));
+    assert_eq!(mirror.config_maps.users.to("ns/m").count(), 0);
+}

@@ -121,9 +121,11 @@ part!(Status of core::PodStatus {
     conditions: Option<Vec<core::PodCondition>>,
     container_statuses: Option<Vec<core::ContainerStatus>>,
     init_container_statuses: Option<Vec<core::ContainerStatus>>,
+    message: Option<String>,
     nominated_node_name: Option<String>,
     phase: Option<String>,
     qos_class: Option<String>,
+    reason: Option<String>,
     resource_claim_statuses: Option<Vec<core::PodResourceClaimStatus>>,
 });
 

@@ -1,10 +1,14 @@
 //! Many selectors: namespaces take turns, so no tenant delays another.
 
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::{Mirror, PackedChange, PackedObject, Settings, object};
 use crate::api::limits;
 use crate::engine::input::Event;
+use crate::mirror::packed;
 
 /// A mirror that knows so many devices.
 fn with_devices(count: usize) -> Mirror {
@@ -98,4 +102,103 @@ fn selectors_that_nobody_uses_any_more_do_not_wait() {
     }
     mirror.ask_selectors();
     assert!(!mirror.selectors_wait());
+}
+
+fn class(name: &str, selector: &str) -> PackedChange {
+    let selectors = [json!({"cel": {"expression": selector}})];
+    let class = json!({"metadata": {"name": name}, "spec": {"selectors": selectors, "extendedResourceName": "example.com/part"}});
+    PackedChange::Applied(PackedObject::DeviceClass(object(class)))
+}
+
+/// The selectors of the extended resource that a pod requests, if the pod changed.
+fn wanted(events: &[Event]) -> Option<Vec<u32>> {
+    let mut pods = events.iter().filter_map(|event| match event {
+        Event::Pod(pod) => pod.claims.as_ref()?.extended.clone(),
+        _ => None,
+    });
+    let extended = pods.next_back()?;
+    Some(extended.wanted[0].2[0].options[0].selectors.clone())
+}
+
+#[test]
+fn a_selector_without_results_selects_nothing_for_extended_resources() {
+    let mut mirror = with_devices(100);
+    let met = |events: &[Event]| {
+        let mut pools = events.iter().filter_map(|event| match event {
+            Event::Pool(pool) => Some(pool.devices.iter().map(|device| device.meets.len()).sum::<usize>()),
+            _ => None,
+        });
+        pools.next_back()
+    };
+    assert_eq!(met(&mirror.apply(&claim("ns", 0, "true")).events), Some(100));
+    let PackedChange::Applied(gone) = claim("ns", 0, "true") else {
+        panic!("it is applied")
+    };
+    mirror.apply(&PackedChange::Deleted(gone));
+
+    // It gets the number of the former one.
+    assert_eq!(met(&mirror.apply(&class("odd", "device.nosuch(")).events), Some(0));
+    let resources = json!({"requests": {"example.com/part": "1"}});
+    let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p"},
+        "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "c", "resources": resources}]}});
+    let pod = PackedChange::Applied(PackedObject::Pod(Arc::new(packed::Pod::from(object::<Pod>(pod)))));
+    assert_eq!(wanted(&mirror.apply(&pod).events), Some(vec![u32::MAX]));
+
+    // One that waits for its turn counts when it has had it.
+    let at_once = limits::CLAIM_SELECTOR_STEPS_AT_ONCE / (100 * 100);
+    for number in 0..at_once {
+        let text = format!("device.attributes['d.example.com'].n == {number}");
+        mirror.apply(&claim("storm", number, &text));
+    }
+    let right = class("odd", "device.driver == 'd.example.com'");
+    assert_eq!(wanted(&mirror.apply(&right).events), None, "still nothing");
+    let mut last = Vec::new();
+    while mirror.selectors_wait() {
+        last.extend(mirror.ask_selectors().events);
+    }
+    assert_ne!(wanted(&last).expect("it is told"), [u32::MAX]);
+}
+
+#[test]
+fn claims_of_a_namespace_have_a_limited_number_of_different_selectors() {
+    let mut mirror = with_devices(100);
+    let text = |number: usize| format!("device.attributes['d.example.com'].n == {number}");
+    for number in 0..=limits::CLAIM_SELECTORS_PER_NAMESPACE {
+        mirror.apply(&claim("storm", number, &text(number)));
+    }
+    while mirror.selectors_wait() {
+        mirror.ask_selectors();
+    }
+    let last = limits::CLAIM_SELECTORS_PER_NAMESPACE;
+    let refused = |said: &[(String, Option<String>)]| {
+        let problem = said.last().and_then(|(_, problem)| problem.clone());
+        problem.is_some_and(|problem| problem.contains("have too many different ones"))
+    };
+    assert!(refused(&problems(
+        &mirror.apply(&claim("storm", last + 1, &text(last))).events
+    )));
+
+    // What one namespace may not have, another one may; then the first has it, too.
+    let mut said = problems(&mirror.apply(&claim("calm", 0, &text(last))).events);
+    while mirror.selectors_wait() {
+        said.extend(problems(&mirror.ask_selectors().events));
+    }
+    for key in ["calm/c0".to_owned(), format!("storm/c{last}")] {
+        assert!(said.contains(&(key.clone(), None)), "{key}: {said:?}");
+    }
+    assert!(refused(&problems(
+        &mirror.apply(&claim("storm", last + 2, &text(last + 1))).events
+    )));
+}
+
+#[test]
+fn a_claim_with_too_many_selectors_waits_with_the_reason() {
+    let mut mirror = with_devices(100);
+    let selectors = vec![json!({"cel": {"expression": "true"}}); limits::CLAIM_SELECTORS + 1];
+    let exactly = json!({"deviceClassName": "any", "selectors": selectors});
+    let claim = json!({"metadata": {"name": "c", "namespace": "ns", "uid": "c"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}});
+    let claim = PackedChange::Applied(PackedObject::ResourceClaim(object(claim)));
+    let said = problems(&mirror.apply(&claim).events);
+    assert_eq!(said[0].1.as_deref(), Some("claim ns/c has more than 128 selectors"));
 }
