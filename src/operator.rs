@@ -2,7 +2,7 @@
 //!
 //! [`Operator::start`] starts every component and returns at once; [`Running`] is the handle on them. `unikai run` and the
 //! embedded cluster use the same one. Shutdown order: components finish open work while the lease is still
-//! renewed, then the lease is released, then the servers stop.
+//! renewed, then the lease is released, then the servers stop; webhooks behind a Service answer for some seconds more.
 
 pub mod access;
 pub mod bootstrap;
@@ -35,10 +35,12 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
 
 use crate::components::admission::WebhookServer;
+use crate::components::admission::configurations::Target;
 use crate::components::figures::Figures;
 use crate::components::heartbeat::Heartbeat;
 use crate::components::history::History;
@@ -56,6 +58,10 @@ use rounds::{InForce, Round, Rounds, Shown};
 use settings::Settings;
 use supervisor::{Ended, Supervisor};
 use views::{Gatherer, Views};
+
+/// How long webhooks behind a Service are answered after a shutdown began: API servers call a pod until they see that it is no longer an endpoint. It is less
+/// than [`rounds::DRAIN`], so that a shutdown takes no longer with it.
+const STAY: Duration = Duration::from_secs(5);
 
 /// The operator; see [`Operator::start`].
 #[derive(Debug)]
@@ -121,6 +127,7 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
     let page = metrics::Page::new(figures.clone(), prefix);
     let clients = client::connect(reach, settings.timeouts, lease.request_timeout())?;
     let webhooks = listen(common.admission.address)?;
+    let behind_service = matches!(common.admission.target, Some(Target::Service { .. }));
     let heartbeat = Heartbeat::default();
     let ends = Ends::default();
     let readiness = Readiness::default();
@@ -233,19 +240,22 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
                     servers.clone(),
                 ),
             );
-            tokio::spawn(supervise(rounds, resolved, services, ends).instrument(info_span!("operator")))
+            let stay = if behind_service { STAY } else { Duration::ZERO };
+            tokio::spawn(supervise(rounds, resolved, services, ends, stay).instrument(info_span!("operator")))
         },
     };
     info!(http = %running.http, webhooks = %running.webhooks, "operator started");
     Ok(running)
 }
 
-/// Supervises the tasks and applies configuration changes until shutdown, then stops everything in order.
+/// Supervises the tasks and applies configuration changes until shutdown, then stops everything in order. `stay`: how long the servers answer after a
+/// shutdown began.
 async fn supervise(
     rounds: Rounds,
     mut resolved: watch::Receiver<InForce>,
     mut services: Supervisor,
     ends: Ends,
+    stay: Duration,
 ) -> anyhow::Result<()> {
     let mut round: Option<Round> = None;
     let early = loop {
@@ -269,11 +279,16 @@ async fn supervise(
         error!(error = %format!("{error:#}"), "a component ended; ending the process");
     }
     ends.shutdown.cancel();
+    let began = Instant::now();
     let mut late = Vec::new();
     if let Some(round) = &mut round {
         late.extend(round.end().await);
     }
     ends.release.cancel();
+    // After a failure a new process must come soon.
+    if result.is_ok() {
+        sleep_until(began + stay).await;
+    }
     ends.servers.cancel();
     late.extend(services.drain(rounds::END).await);
     for ended in late {

@@ -1,4 +1,7 @@
-//! What the process still waits for before it is ready, as a set of named handles. Independent of HTTP.
+//! What the process still waits for, as a set of named handles. Independent of HTTP.
+//!
+//! A process that was ready once stays so for its probe: its webhooks answer also while components are restarted or a watch is behind, and without an
+//! endpoint every review would fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +11,16 @@ use tokio::sync::watch;
 /// The set of parts that must be ready; shared by all components and read by the `/readyz` endpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
-    waiting: Arc<watch::Sender<BTreeMap<String, String>>>,
+    parts: Arc<watch::Sender<Parts>>,
+}
+
+/// The parts that are not ready.
+#[derive(Debug, Default)]
+struct Parts {
+    /// The reasons, by name.
+    waiting: BTreeMap<String, String>,
+    /// There was a time without any.
+    were_ready: bool,
 }
 
 impl Readiness {
@@ -17,7 +29,7 @@ impl Readiness {
     pub fn handle(&self, name: impl Into<String>, reason: impl Into<String>) -> Handle {
         let handle = Handle {
             name: name.into(),
-            waiting: Arc::clone(&self.waiting),
+            parts: Arc::clone(&self.parts),
         };
         handle.not_ready(reason);
         handle
@@ -26,17 +38,24 @@ impl Readiness {
     /// The parts that are not ready, as (name, reason) in order of name.
     #[must_use]
     pub fn waiting(&self) -> Vec<(String, String)> {
-        let waiting = self.waiting.borrow();
-        waiting
+        let parts = self.parts.borrow();
+        parts
+            .waiting
             .iter()
             .map(|(name, reason)| (name.clone(), reason.clone()))
             .collect()
     }
 
+    /// Whether all parts were ready once, so that the process can answer.
+    #[must_use]
+    pub fn were_ready(&self) -> bool {
+        self.parts.borrow().were_ready
+    }
+
     /// Returns when all parts are ready.
     pub async fn all_ready(&self) {
         // It cannot fail: the sender lives as long as `self`.
-        let _ = self.waiting.subscribe().wait_for(BTreeMap::is_empty).await;
+        let _ = self.parts.subscribe().wait_for(|parts| parts.waiting.is_empty()).await;
     }
 }
 
@@ -44,20 +63,23 @@ impl Readiness {
 #[derive(Debug)]
 pub struct Handle {
     name: String,
-    waiting: Arc<watch::Sender<BTreeMap<String, String>>>,
+    parts: Arc<watch::Sender<Parts>>,
 }
 
 impl Handle {
     /// Marks the part as ready.
     pub fn ready(&self) {
-        self.waiting
-            .send_if_modified(|waiting| waiting.remove(&self.name).is_some());
+        self.parts.send_if_modified(|parts| {
+            let waited = parts.waiting.remove(&self.name).is_some();
+            parts.were_ready |= parts.waiting.is_empty();
+            waited
+        });
     }
 
     /// Marks the part as not (or no longer) ready, with the reason.
     pub fn not_ready(&self, reason: impl Into<String>) {
-        self.waiting.send_modify(|waiting| {
-            waiting.insert(self.name.clone(), reason.into());
+        self.parts.send_modify(|parts| {
+            parts.waiting.insert(self.name.clone(), reason.into());
         });
     }
 }
@@ -78,10 +100,12 @@ mod tests {
             readiness.waiting(),
             [("queues".to_owned(), "CRD not installed".to_owned())]
         );
+        assert!(!readiness.were_ready());
         queues.ready();
-        assert!(readiness.waiting().is_empty());
+        assert!(readiness.waiting().is_empty() && readiness.were_ready());
         pods.not_ready("watch lost");
         drop(pods);
         assert!(!readiness.waiting().is_empty());
+        assert!(readiness.were_ready(), "it can still answer");
     }
 }

@@ -184,14 +184,19 @@ async fn healthz(State(shared): State<Shared>) -> Response {
     }
 }
 
+/// Ready once and for all, since the Service of the webhooks leads to ready pods only; `waiting` has what is not ready now.
 async fn readyz(State(shared): State<Shared>) -> Response {
-    let waiting = waiting(&shared.readiness);
-    let status = if waiting.is_empty() {
+    let ready = shared.readiness.were_ready();
+    let status = if ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    (status, Json(json!({"ready": waiting.is_empty(), "waiting": waiting}))).into_response()
+    (
+        status,
+        Json(json!({"ready": ready, "waiting": waiting(&shared.readiness)})),
+    )
+        .into_response()
 }
 
 async fn state(State(shared): State<Shared>, headers: HeaderMap) -> Response {

@@ -35,7 +35,7 @@ pub enum Target {
     Url(String),
 }
 
-/// The configurations to register.
+/// The configurations to register. One that Config switches off has no webhooks: `None`, as the API server does not keep an empty list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Desired {
     /// The one configuration of mutating webhooks.
@@ -130,45 +130,44 @@ pub fn desired(
             deletions,
         ]
     };
-    let pod_groups = validate(
-        webhook::POD_GROUP_NAME,
-        webhook::VALIDATE_POD_GROUP_PATH,
-        rule(
-            group::SCHEDULING,
-            "v2alpha2",
-            "podgroups",
-            "Namespaced",
-            &["CREATE", "UPDATE"],
-        ),
-    );
+    let pod_groups = ValidatingWebhook {
+        match_conditions: Some(vec![by_others(settings)]),
+        ..validate(
+            webhook::POD_GROUP_NAME,
+            webhook::VALIDATE_POD_GROUP_PATH,
+            rule(
+                group::SCHEDULING,
+                "v2alpha2",
+                "podgroups",
+                "Namespaced",
+                &["CREATE", "UPDATE"],
+            ),
+        )
+    };
 
     Desired {
         mutating: MutatingWebhookConfiguration {
             metadata: metadata(object::MUTATING_WEBHOOK, "admission", owner),
-            webhooks: Some(if scope.pods { vec![mutate] } else { Vec::new() }),
+            webhooks: scope.pods.then(|| vec![mutate]),
         },
         validating: vec![
             validating(
                 object::VALIDATING_WEBHOOK,
                 "admission",
                 owner,
-                if scope.pods {
-                    vec![validate_pods, topologies, unreviewed]
-                } else {
-                    Vec::new()
-                },
+                scope.pods.then(|| vec![validate_pods, topologies, unreviewed]),
             ),
             validating(
                 object::QUEUE_WEBHOOK,
                 "queue-controller",
                 owner,
-                if scope.queues { queues } else { Vec::new() },
+                scope.queues.then_some(queues),
             ),
             validating(
                 object::POD_GROUP_WEBHOOK,
                 "podgroup-controller",
                 owner,
-                if scope.pod_groups { vec![pod_groups] } else { Vec::new() },
+                scope.pod_groups.then(|| vec![pod_groups]),
             ),
         ],
     }
@@ -218,11 +217,11 @@ fn validating(
     name: &str,
     app: &str,
     owner: Option<&OwnerReference>,
-    webhooks: Vec<ValidatingWebhook>,
+    webhooks: Option<Vec<ValidatingWebhook>>,
 ) -> ValidatingWebhookConfiguration {
     ValidatingWebhookConfiguration {
         metadata: metadata(name, app, owner),
-        webhooks: Some(webhooks),
+        webhooks,
     }
 }
 
@@ -271,7 +270,7 @@ fn scheduler_matches(settings: &Settings) -> MatchCondition {
     }
 }
 
-/// Excludes the operator's own writes: they are valid, and a call would cost each write a round trip.
+/// Excludes the operator's own writes: they are valid, a call would cost each write a round trip, and they must not fail while no webhook can be reached.
 fn by_others(settings: &Settings) -> MatchCondition {
     MatchCondition {
         name: "not-by-the-operator".to_owned(),

@@ -139,6 +139,12 @@ fn match_resources(matching: &mut Value) {
 }
 
 fn webhooks(object: &mut Value, mutating: bool) {
+    // An empty list is not stored.
+    if object["webhooks"] == json!([])
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.remove("webhooks");
+    }
     for webhook in entries(object, "webhooks") {
         set(webhook, "failurePolicy", json!("Fail"));
         set(webhook, "matchPolicy", json!("Equivalent"));

@@ -193,6 +193,36 @@ async fn changed_names_are_applied_by_all_components() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn webhooks_are_switched_off_and_on_while_the_operator_stays_ready() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
+    let operator = lab.replica("one").await;
+    let switch = |on: bool| {
+        let validation = json!({"webhooks": {"enableValidation": on}});
+        json!({"spec": {"admission": {"service": {"enabled": on}}, "queueController": validation, "podGroupController": validation}})
+    };
+    let queue = |name: &str| json!({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": {}});
+    for on in [false, true] {
+        let generation = change::<Config>(&lab, CONFIG, switch(on)).await;
+        let stays_ready = async {
+            loop {
+                let ready = operator.get("/readyz").await.unwrap();
+                assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        // The condition waits until all parts are ready.
+        tokio::select! {
+            _ = says(&lab, CONFIG, "Deployed", "True", generation) => {}
+            () = stays_ready => {}
+        }
+        // A queue without resources is refused.
+        let created = lab.create(queue(&format!("odd-{on}"))).await;
+        assert_eq!(created.is_ok(), !on, "{created:?}");
+    }
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pool_without_its_shard_is_not_scheduled_until_the_shard_exists_again() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
     let operator = lab.replica("one").await;

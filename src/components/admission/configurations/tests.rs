@@ -224,6 +224,39 @@ fn the_owner_of_a_configuration_is_set_once_and_again_when_it_was_recreated() {
 }
 
 #[test]
+fn what_config_switches_off_has_no_webhooks_and_is_written_once() {
+    let mut settings = settings();
+    settings.scope = Scope {
+        pods: false,
+        queues: false,
+        pod_groups: false,
+        ..Scope::default()
+    };
+    let target = Target::Url("https://192.0.2.7:9443".to_owned());
+    let off = desired(&settings, &target, "PEM", &BTreeSet::new(), None);
+    let written = off.mutating.onto(&as_stored(&by_service("PEM").mutating));
+    assert_eq!(written.webhooks, None);
+    // As API servers hand it out: without the list.
+    assert_eq!(off.mutating.onto(&written), written);
+    for validating in off.validating {
+        assert_eq!(
+            (validating.onto(&validating).webhooks, &validating.webhooks),
+            (None, &None)
+        );
+    }
+}
+
+#[test]
+fn pod_groups_that_the_operator_writes_are_not_reviewed() {
+    let of_pod_groups = by_service("PEM").validating[2].webhooks.clone().unwrap();
+    let conditions = of_pod_groups[0].match_conditions.clone().unwrap();
+    assert_eq!(
+        conditions[0].expression,
+        "request.userInfo.username != 'system:serviceaccount:kai-scheduler:unikai'"
+    );
+}
+
+#[test]
 fn changed_webhooks_are_restored() {
     let ours = by_service("NEW").mutating;
     let mut tampered = as_stored(&by_service("OLD").mutating);

@@ -97,6 +97,14 @@ static KINDS: &[Kind] = &[
     .cluster()
     .status(),
     kind(CORE, "pods", "Pod", &["po"], normalise::<core::Pod>).status(),
+    kind(
+        CORE,
+        "resourcequotas",
+        "ResourceQuota",
+        &["quota"],
+        normalise::<core::ResourceQuota>,
+    )
+    .status(),
     kind(CORE, "secrets", "Secret", &[], normalise::<core::Secret>),
     kind(
         CORE,
