@@ -178,6 +178,8 @@ impl SlowJobs {
 const FINISH: Duration = Duration::from_secs(15);
 /// Limit on open jobs, including slow ones.
 const UNDER_WAY_MAX: usize = 1_024;
+/// Of these, binds of one namespace: a webhook for its pods may not answer.
+const UNDER_WAY_PER_NAMESPACE: usize = UNDER_WAY_MAX / 4;
 /// Why a job is not started.
 const TERM_OVER: &str = "the term of leadership in which it was decided is over";
 /// Listeners whose kinds must have caught up before the binder deletes reservation pods or carries out bind requests.
@@ -235,7 +237,7 @@ impl Binder {
             stores,
             bus,
             evicting: VecDeque::new(),
-            binding: NamespaceQueues::new(UNDER_WAY_MAX),
+            binding: NamespaceQueues::new(UNDER_WAY_PER_NAMESPACE),
             under_way: JoinSet::new(),
             slow_jobs: Arc::default(),
             limit: Limit::default(),

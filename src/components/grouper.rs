@@ -30,7 +30,7 @@ use crate::components::bus::{
     Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, Obstacle, ObstacleKind, PodRef, Severity, Subject,
     ToGrouper, ToPodGroups, deliver,
 };
-use crate::components::fair::Fair;
+use crate::components::fair::{Fair, InNamespace as _, NamespaceQueues};
 use crate::components::grouping::owners::Owners;
 use crate::components::grouping::rules::Grouped;
 use crate::components::grouping::{Failed, Found, Known, is_addressed, names_foreign_group, skips_grouping};
@@ -50,6 +50,9 @@ const RETRY: Backoff = Backoff {
 const AFTER_DELETION: Duration = Duration::from_secs(1);
 /// Minimum time between two groupings of one pod.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Owner walks at a time, in all and of one namespace: each holds a pod, and waits for its turn to read.
+const WALKS_MAX: usize = 512;
+const WALKS_PER_NAMESPACE: usize = 64;
 /// Bytes of the reason why a pod cannot be grouped.
 const REASON_MAX: usize = 1_024;
 /// Messages received, or pods grouped, before the loop checks its other events.
@@ -125,8 +128,9 @@ struct Grouper {
     writer: PodGroupWriter,
     /// Pods to group.
     queue: Fair<Member>,
-    /// Pods whose owners are being read.
+    /// Pods whose owners are being read, or wait for that.
     walking: HashSet<Member>,
+    waiting_walks: NamespaceQueues<Member>,
     walks: JoinSet<Walked>,
     outbox: VecDeque<Grouping>,
     /// The pod group of the last one, as long as that waits for the scheduler or is read by it.
@@ -154,6 +158,7 @@ impl Grouper {
             grouped_pods: GroupedPods::default(),
             queue: Fair::default(),
             walking: HashSet::new(),
+            waiting_walks: NamespaceQueues::new(WALKS_PER_NAMESPACE),
             walks: JoinSet::new(),
             outbox: VecDeque::new(),
             last_sent: Weak::new(),
@@ -372,22 +377,42 @@ impl Grouper {
                 found: Ok(Ok(found)),
             });
         }
-        let (stores, owners) = (Arc::clone(&self.stores), Arc::clone(&self.owners));
-        let (settings, member) = (Arc::clone(&self.context.settings), member.clone());
         self.walking.insert(member.clone());
-        self.walks.spawn(async move {
-            let known = Known {
-                stores: &stores,
-                owners: &owners,
-                settings: &settings,
+        self.waiting_walks.push(&reference.namespace, member.clone());
+        self.start_walks();
+    }
+
+    /// Begins to read the owners of waiting pods, as many as may be under way.
+    fn start_walks(&mut self) {
+        while self.walks.len() < WALKS_MAX
+            && let Some(member) = self.waiting_walks.pop()
+        {
+            let entry = self.grouped_pods.get(&member.uid);
+            let Some((pod, version)) = entry.and_then(|entry| Some((self.shown(&entry.pod)?, entry.version))) else {
+                self.walk_ended(&member);
+                continue;
             };
-            let found = panics::caught(known.resolve_stored(&pod)).await;
-            Walked {
-                pod: member,
-                version,
-                found,
-            }
-        });
+            let (stores, owners) = (Arc::clone(&self.stores), Arc::clone(&self.owners));
+            let settings = Arc::clone(&self.context.settings);
+            self.walks.spawn(async move {
+                let known = Known {
+                    stores: &stores,
+                    owners: &owners,
+                    settings: &settings,
+                };
+                let found = panics::caught(known.resolve_stored(&pod)).await;
+                Walked {
+                    pod: member,
+                    version,
+                    found,
+                }
+            });
+        }
+    }
+
+    fn walk_ended(&mut self, member: &Member) {
+        self.walking.remove(member);
+        self.waiting_walks.done(member.namespace());
     }
 
     fn known(&self) -> Known<'_> {
@@ -434,7 +459,8 @@ impl Grouper {
             version,
             found,
         } = walked;
-        self.walking.remove(&member);
+        self.walk_ended(&member);
+        self.start_walks();
         let Some(entry) = self.grouped_pods.get(&member.uid) else {
             return;
         };
@@ -465,7 +491,11 @@ impl Grouper {
             }
             grouped.sub_group = entry.sub_group.as_deref().map(str::to_owned).or(grouped.sub_group);
         }
+        let attempts = self.grouped_pods.get(&member.uid).map_or(0, |entry| entry.attempts);
         let left = self.grouped_pods.assign(pod, key.clone(), grouped.sub_group.clone());
+        if grouped.may_find_place() && !pods::is_bound(pod) {
+            self.look_again(&member.uid, attempts + 1);
+        }
         if let Some(left) = left {
             self.writer.drop_group(&left);
         }
@@ -486,6 +516,14 @@ impl Grouper {
             group,
             sub_group: grouped.sub_group,
         });
+    }
+
+    /// The owners of a pod may name its place a moment later, without a change of the pod.
+    fn look_again(&mut self, uid: &str, attempts: u32) {
+        if let Some(entry) = self.grouped_pods.get_mut(uid) {
+            entry.attempts = attempts;
+            self.grouped_pods.retry(uid, Instant::now() + RETRY.wait(attempts));
+        }
     }
 
     /// Reports a failure on the pod and tries again later, unless the pod is being deleted.

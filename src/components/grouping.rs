@@ -142,8 +142,7 @@ impl Known<'_> {
                 };
                 // A pod without a sub-group may belong to a new part of its owner: the owner is read again.
                 let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                let misplaced = grouped.sub_group.is_none() && !grouped.group.spec.sub_groups.is_empty();
-                if (misplaced || grouped.doubtful) && self.owners.invalidate(namespace, chain) {
+                if grouped.may_find_place() && self.owners.invalidate(namespace, chain) {
                     return None;
                 }
                 Some(found)

@@ -443,8 +443,17 @@ impl PodGroups {
     }
 
     /// A group cannot run: writes its condition, its pods' conditions, and events.
+    /// Whether the scheduler of the group's node pool has reported it, and this term is another scheduler's: of the node pool in which it was before.
+    fn is_of_another(&self, key: &GroupKey, term: u64) -> bool {
+        let reported = self.reports.get(key).map(|reported| reported.term);
+        reported.is_some_and(|reported| reported != term && self.context_of(key).is_of_term(reported))
+    }
+
     fn waiting(&mut self, term: u64, report: GroupReport) {
         let (key, now) = (report.group.clone(), Instant::now());
+        if self.is_of_another(&key, term) {
+            return;
+        }
         self.cleared.remove(&key);
         self.known.set_aside.remove(&key);
         let texts = report.pod_texts(self.context.settings.messages);
@@ -503,6 +512,9 @@ impl PodGroups {
     }
 
     fn cleared(&mut self, term: u64, key: GroupKey) {
+        if self.is_of_another(&key, term) {
+            return;
+        }
         // Pods that are bound now have their condition from the API server.
         self.no_report(&key);
         // The deletion of a pod group may have been told before.

@@ -17,12 +17,12 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::api::names::{condition, reason};
 use crate::components::bus::{Change, Kind, Object, ToScaleUp};
 use crate::components::pods::Role;
-use crate::components::retry::{Failure, failure};
+use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::watches::Key;
 use crate::components::{Context, Error, pods};
 use need::{Need, Plan, Scaling};
@@ -31,8 +31,11 @@ use need::{Need, Plan, Scaling};
 const AFTER: Duration = Duration::from_millis(500);
 /// After a scaling pod has ended, none is created for this time.
 const COOL_DOWN: Duration = Duration::from_secs(60);
-/// Wait before a failed change is retried.
-const RETRY: Duration = Duration::from_secs(5);
+/// Wait before failed changes are retried.
+const RETRY: Backoff = Backoff {
+    first: Duration::from_secs(5),
+    longest: Duration::from_secs(300),
+};
 /// By then the watch has shown a created pod.
 const SHOWN: Duration = Duration::from_secs(10);
 /// A request without an answer by then counts as lost.
@@ -105,6 +108,9 @@ struct ScaleUp {
     /// All pods are known.
     complete: bool,
     cool_until: Option<Instant>,
+    /// Consecutive rounds in which a change failed, and until when no other one begins.
+    failures: u32,
+    paused_until: Option<Instant>,
     /// When to compute the need again.
     due: Option<Instant>,
     work: JoinSet<Done>,
@@ -118,6 +124,8 @@ impl ScaleUp {
             made: BTreeMap::new(),
             complete: false,
             cool_until: None,
+            failures: 0,
+            paused_until: None,
             due: None,
             work: JoinSet::new(),
         }
@@ -152,6 +160,9 @@ impl ScaleUp {
     /// Computes the need, and starts to meet it.
     fn adjust(&mut self, now: Instant) {
         self.due = None;
+        if let Some(until) = self.paused_until.filter(|until| *until > now) {
+            return self.plan(until);
+        }
         self.cool_until = self.cool_until.filter(|until| *until > now);
         self.made
             .retain(|name, (_, at)| now < *at + SHOWN && !self.need.shows(name));
@@ -175,12 +186,19 @@ impl ScaleUp {
             self.cool_until = Some(now + COOL_DOWN);
             self.plan(now + COOL_DOWN);
         }
-        if done.failed {
-            self.plan(now + RETRY);
+        self.failures = if done.failed { self.failures + 1 } else { 0 };
+        self.paused_until = done.failed.then(|| now + RETRY.wait(self.failures));
+        if let Some(until) = self.paused_until {
+            self.plan(until);
+        }
+        if self.failures == 1 {
+            let ns = &self.context.settings.own_pods.scaling.namespace;
+            warn!(ns, "scaling pods cannot be changed; trying again");
         }
     }
 }
 
+/// Sends the changes of a plan until one fails.
 async fn carry_out(context: Context, plan: Plan) -> Done {
     let mut done = Done {
         made: Vec::new(),
@@ -199,7 +217,10 @@ async fn carry_out(context: Context, plan: Plan) -> Done {
         };
         match sent(api.delete(&name, &params)).await {
             Ok(_) | Err(Some(Failure::Gone | Failure::Conflict)) => done.any_gone = true,
-            Err(_) => done.failed = true,
+            Err(_) => {
+                done.failed = true;
+                return done;
+            }
         }
     }
     for (key, gpus) in plan.make {
@@ -216,7 +237,7 @@ async fn carry_out(context: Context, plan: Plan) -> Done {
             Err(Some(Failure::Conflict)) => {}
             Err(_) => {
                 done.failed = true;
-                continue;
+                return done;
             }
         }
         done.made.push((name, Scaling::new(key.key(), gpus)));

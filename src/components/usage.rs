@@ -103,6 +103,7 @@ impl Work<'_> {
                 Ok(server) => self.query(&server).await,
                 Err(error) => {
                     warn!(%error, "the Prometheus server cannot be queried; usage over time counts as 0");
+                    show(self.shard, true);
                     self.tell(Vec::new());
                     std::future::pending::<()>().await;
                 }
@@ -199,7 +200,7 @@ impl Work<'_> {
             }
             due = (due + self.how.interval).max(Instant::now() + RETRY.min(self.how.interval));
             // More often before the first answer, for as long as the scheduler waits; and no later than the last figures expire.
-            let next = if last.is_none() {
+            let next = if last.is_none() && !given_up {
                 due.min(Instant::now() + RETRY)
             } else {
                 due

@@ -14,7 +14,7 @@
 //! The bind request is deleted when the watch shows the pod on its node: not before, or the scheduler could see neither.
 //! A bind that fails is undone before the request goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,9 +34,10 @@ use super::requests::{Caller, LATE, RequestError};
 use super::volumes::{Volumes, Written};
 use super::{bind_request, fraction};
 use crate::api::BindRequest;
-use crate::api::limits::GPU_SHARE_BYTES;
+use crate::api::limits::{GPU_GROUPS_PER_POD, GPU_SHARE_BYTES};
 use crate::api::names::annotation;
 use crate::components::bus::{OrderedBind, StepLog};
+use crate::components::fractions::is_fractional;
 use crate::components::fractions::users::{Share, User};
 use crate::components::pods;
 use crate::components::retry::Failure;
@@ -233,8 +234,15 @@ impl MultiStepBind {
             return Ok(());
         }
         let pod = self.pod()?;
-        let why = if Share::of_pod(&pod) != self.bind.share {
+        let groups: BTreeSet<&Arc<str>> = self.bind.placement.gpu_groups.iter().collect();
+        let share = &self.bind.share;
+        // Without any the step that shares GPUs fails.
+        let others = !groups.is_empty()
+            && (!is_fractional(&pod) || groups.len() != share.devices() || groups.len() > GPU_GROUPS_PER_POD);
+        let why = if Share::of_pod(&pod) != *share {
             "the pod's GPU sharing request has changed since its bind was decided"
+        } else if others {
+            "the pod requests no part of so many GPUs as its bind is for"
         } else if self.bind.share.len() > GPU_SHARE_BYTES {
             "the pod's annotations for a part of a GPU are too long"
         } else {

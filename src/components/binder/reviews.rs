@@ -21,6 +21,8 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub struct Reviews {
     /// The requests for each pod, by namespace and name.
     by_pod: BTreeMap<Key, BTreeSet<Key>>,
+    /// The pod that each request names.
+    pods: HashMap<Key, Key>,
     agenda: Agenda<Key>,
     /// Not reviewed before this instant.
     not_before: HashMap<Key, Instant>,
@@ -31,21 +33,31 @@ pub struct Reviews {
 impl Reviews {
     /// A request appeared or changed.
     pub fn request(&mut self, request: &BindRequest, now: Instant) {
-        let key = Key::of(&request.metadata);
-        self.by_pod.entry(pod_of(request)).or_default().insert(key.clone());
+        let (key, pod) = (Key::of(&request.metadata), pod_of(request));
+        if self.pods.get(&key) != Some(&pod) {
+            self.leave_pod(&key);
+            self.by_pod.entry(pod.clone()).or_default().insert(key.clone());
+            self.pods.insert(key.clone(), pod);
+        }
         self.plan(&key, now);
     }
 
     /// A request is gone.
     pub fn request_gone(&mut self, request: &BindRequest) {
-        let (key, pod) = (Key::of(&request.metadata), pod_of(request));
+        let key = Key::of(&request.metadata);
+        self.leave_pod(&key);
+        self.forget(&key);
+    }
+
+    /// Removes a request from those for the pod that it named last.
+    fn leave_pod(&mut self, key: &Key) {
+        let Some(pod) = self.pods.remove(key) else { return };
         if let Some(of_pod) = self.by_pod.get_mut(&pod) {
-            of_pod.remove(&key);
+            of_pod.remove(key);
             if of_pod.is_empty() {
                 self.by_pod.remove(&pod);
             }
         }
-        self.forget(&key);
     }
 
     /// A pod is gone.

@@ -110,6 +110,14 @@ pub struct Grouped {
     pub rule: String,
 }
 
+impl Grouped {
+    /// Whether the pod has no place among the parts of its workload, perhaps because that was read too early.
+    #[must_use]
+    pub fn may_find_place(&self) -> bool {
+        self.doubtful || (self.sub_group.is_none() && !self.group.spec.sub_groups.is_empty())
+    }
+}
+
 /// An error about the workload, with a message.
 fn wrong<T>(sentence: impl Into<String>) -> Result<T, RuleError> {
     Err(RuleError::Workload(sentence.into()))

@@ -44,9 +44,16 @@ fn start_beside_slow_ones(binder: &mut Binder) -> usize {
 #[tokio::test]
 async fn slow_jobs_make_room_for_others_up_to_a_limit() {
     let mut binder = binder();
-    order(&mut binder, [binds("one", 700, &[]), binds("two", 700, &[])].concat());
+    order(&mut binder, binds("one", 700, &[]));
     let open: Vec<usize> = (0..40).map(|_| start_beside_slow_ones(&mut binder)).collect();
     assert_eq!(open[..3], [32, 64, 96]);
+    assert_eq!(binder.under_way.len(), 256, "others need some");
+    for namespace in ["two", "three", "four", "five"] {
+        order(&mut binder, binds(namespace, 300, &[]));
+    }
+    for _ in 0..40 {
+        start_beside_slow_ones(&mut binder);
+    }
     assert_eq!(binder.under_way.len(), 1_024);
 }
 
@@ -54,9 +61,9 @@ async fn slow_jobs_make_room_for_others_up_to_a_limit() {
 async fn binds_that_ended_make_room_for_others_of_their_namespace() {
     let mut binder = binder();
     for _ in 0..3 {
-        let binds = binds("team", 1_000, &[]);
+        let binds = binds("team", 200, &[]);
         order(&mut binder, binds.clone());
-        while start_beside_slow_ones(&mut binder) < 1_000 {}
+        while start_beside_slow_ones(&mut binder) < 200 {}
         for bind in binds {
             let ended = (Job::Bind(Box::new(bind)), Report::new(Ending::Done));
             binder.ended(Ok(ended)).unwrap();

@@ -126,8 +126,10 @@ impl<'a> Stated<'a> {
         let number = whole(total);
         segments::check_number(number)?;
         let nearness = segments::nearness(self.annotation(annotation::TOPOLOGY), |key| self.annotation(key));
+        // Where later indices follow earlier ones, a segment whose pods have ended never has its minimum again, and the others would wait for it.
+        let passes = at_once.is_some_and(|at_once| at_once < total);
         let min = |index: i32| match index {
-            index if index >= whole(minimum) => 0,
+            index if passes || index >= whole(minimum) => 0,
             last if last == number - 1 => total - last * size,
             _ => size,
         };

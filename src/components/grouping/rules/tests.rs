@@ -192,11 +192,12 @@ fn a_job_is_one_group_of_the_size_that_it_asks_for() {
 }
 
 #[test]
-fn segments_of_a_job_start_with_as_many_pods_as_it_has_at_a_time() {
-    let minimums = |annotations: &str| {
+fn segments_have_minimums_unless_later_pods_of_a_job_follow_earlier_ones() {
+    let minimums = |parallelism: i32, annotations: &str| {
+        let spec = format!("{{parallelism: {parallelism}, completions: 10}}");
         let case = format!(
             "pod: {{metadata: {{labels: {{batch.kubernetes.io/job-completion-index: '3'}}}}}}\nowners: [{{kind: batch/v1/Job, \
-             annotations: {{kai.scheduler/segment-size: '2'{annotations}}}, body: {{spec: {{parallelism: 4, completions: 10}}}}}}]"
+             annotations: {{kai.scheduler/segment-size: '2'{annotations}}}, body: {{spec: {spec}}}}}]"
         );
         let found = grouped(&case).unwrap();
         assert_eq!(found.sub_group.as_deref(), Some("segment-1"));
@@ -204,11 +205,13 @@ fn segments_of_a_job_start_with_as_many_pods_as_it_has_at_a_time() {
         let segments = spec.sub_groups.iter().filter_map(|segment| segment.min_member);
         (spec.min_member, segments.collect::<Vec<_>>())
     };
-    assert_eq!(minimums(""), (Some(4), vec![2, 2, 0, 0, 0]));
-    let stated = ", kai.scheduler/batch-min-member: '2'";
-    assert_eq!(minimums(stated), (Some(2), vec![2, 0, 0, 0, 0]));
+    let stated = ", kai.scheduler/batch-min-member: '4'";
+    assert_eq!(minimums(10, ""), (Some(10), vec![2; 5]));
+    assert_eq!(minimums(10, stated), (Some(4), vec![2, 2, 0, 0, 0]));
     let own = ", kai.scheduler/batch-min-member: '2', kai.scheduler/min-member: '6'";
-    assert_eq!(minimums(own), (Some(6), vec![2, 2, 2, 0, 0]));
+    assert_eq!(minimums(10, own), (Some(6), vec![2, 2, 2, 0, 0]));
+    assert_eq!(minimums(4, ""), (Some(0), vec![0; 5]));
+    assert_eq!(minimums(4, stated), (Some(0), vec![0; 5]));
 }
 
 #[test]
