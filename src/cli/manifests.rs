@@ -129,12 +129,14 @@ impl Args {
             ("IMAGE", quoted(&self.image)),
             ("PULL_POLICY", "IfNotPresent".to_owned()),
             ("PRIORITY_CLASS", "system-cluster-critical".to_owned()),
-            ("REPLICAS", "1".to_owned()),
+            // One is the default. An upgrade with `kubectl apply` must not undo what was set by `kubectl scale`.
+            ("REPLICAS", String::new()),
             ("LOG_FORMAT", "json".to_owned()),
             ("FLAGS", self.flags()),
             ("AFFINITY", indented(8, AFFINITY)),
             ("RESOURCES", indented(10, RESOURCES)),
             ("POD", String::new()),
+            ("MOUNTS", String::new()),
             ("ENV", String::new()),
         ])
     }
@@ -202,11 +204,12 @@ fn files_of(args: &Args) -> Vec<(String, String)> {
 }
 
 /// What is installed in the operator's namespace and in the cluster, beside namespaces and CustomResourceDefinitions.
-const TEMPLATES: [(&str, &str); 5] = [
+const TEMPLATES: [(&str, &str); 6] = [
     (
         "20-priority-classes.yaml",
         include_str!("manifests/priority-classes.yaml"),
     ),
+    ("22-critical-pods.yaml", include_str!("manifests/critical-pods.yaml")),
     ("25-flow-control.yaml", include_str!("manifests/flow-control.yaml")),
     ("30-rbac.yaml", include_str!("manifests/rbac.yaml")),
     ("35-admission-policies.yaml", include_str!("manifests/policies.yaml")),

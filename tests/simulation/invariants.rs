@@ -236,8 +236,9 @@ impl History {
             if group.min < 2 || bound >= group.min {
                 continue;
             }
-            // Pods that terminate on a silent node need only time.
-            for pod in self.members(now, key).filter(|pod| !pod.deleting) {
+            // Pods that terminate on a silent node need only time. One after which a tenant has named a pod group belongs to that for later processes.
+            let left = |pod: &&PodSeen| !pod.deleting && !now.has_own_group_of_tenant(pod);
+            for pod in self.members(now, key).filter(left) {
                 let since = self.partial.get(&pod.uid).copied().unwrap_or(now.at);
                 partial.insert(pod.uid.clone(), since);
             }

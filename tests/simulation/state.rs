@@ -190,6 +190,12 @@ impl Reader {
 }
 
 impl State {
+    /// Whether a tenant has written a pod group with the name that the grouper gives to the one of this pod.
+    pub fn has_own_group_of_tenant(&self, pod: &PodSeen) -> bool {
+        let key = (pod.namespace.clone(), format!("pg-{}-{}", pod.name, pod.uid));
+        self.groups.get(&key).is_some_and(|group| group.of_tenant)
+    }
+
     /// What the API server stores now.
     pub fn of(server: &InProcess, at: u64) -> Self {
         let mut reader = Reader::default();

@@ -9,6 +9,8 @@ use kube::ResourceExt;
 use serde::Serialize;
 
 use super::seen::Installation;
+use crate::api::condition::Condition;
+use crate::api::config::AdmissionConfig;
 use crate::api::names::{condition, node_label, object, resource};
 use crate::api::queue_access::hold_of;
 use crate::api::{Queue, crds};
@@ -300,7 +302,7 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
     let mut lines = Lines(Vec::new());
     let log = "the operator registers it when it leads; if it fails, its log has the reason";
     let spec = seen.found.config.as_ref().map(|config| &config.spec);
-    let admission = spec.and_then(|spec| spec.admission.as_ref()?.service.as_ref()?.enabled);
+    let admission = admission(seen).and_then(|given| given.service.as_ref()?.enabled);
     let queues = spec.and_then(|spec| spec.queue_controller.as_ref()?.webhooks.as_ref()?.enable_validation);
     let pod_groups = spec.and_then(|spec| spec.pod_group_controller.as_ref()?.webhooks.as_ref()?.enable_validation);
     for (configuration, enabled) in [
@@ -386,17 +388,30 @@ fn webhooks(seen: &Installation, now: Timestamp) -> Section {
 
 fn configuration(seen: &Installation) -> Section {
     let mut lines = Lines(Vec::new());
-    let mut look = |what: String, conditions: &[crate::api::condition::Condition]| {
+    let mut look = |what: String, conditions: &[Condition]| {
+        let mut told = Vec::new();
         for condition in conditions {
             let (kind, holds) = (condition.r#type.as_str(), condition.status.as_str());
+            let message = condition.message.trim();
+            // Several conditions may have the same reason.
+            if holds == "False" && told.contains(&message) {
+                continue;
+            }
             match (kind, holds) {
                 ("FieldsIgnored", "True") => lines.warn(
-                    format!("{what}: {}", condition.message),
+                    format!("{what}: {message}"),
                     "unikai fields prints the effect of each field; remove those without effect",
                 ),
-                ("Available" | "Deployed" | "Reconciled" | "DependenciesFulfilled", "False") => lines.fail(
-                    format!("{what} is not in force: {}", condition.message),
-                    "correct it; until then the last valid state applies",
+                ("Available" | "Deployed" | "Ready" | "DependenciesFulfilled", "False") => {
+                    told.push(message);
+                    lines.fail(
+                        format!("{what} is not in force: {message}"),
+                        "correct it; until then the last valid state applies, and after a restart the defaults",
+                    );
+                }
+                ("PrometheusConnected", "False") => lines.warn(
+                    format!("{what}: {message}"),
+                    "until it answers, fair shares do not depend on past usage",
                 ),
                 _ => {}
             }
@@ -491,8 +506,11 @@ fn nodes(seen: &Installation) -> Section {
                 fractions::installation(&namespace),
             );
         }
-        let own = seen.found.own.as_ref();
-        let class = own.and_then(|own| own.flag("gpu-fraction-runtime-class-name"));
+        let class = admission(seen).and_then(|given| {
+            let named = given.gpu_fraction_runtime_class_name.as_ref();
+            named.or(given.gpu_pod_runtime_class_name.as_ref()).cloned()
+        });
+        let class = class.or_else(|| seen.found.own.as_ref()?.flag("gpu-fraction-runtime-class-name"));
         let class = class.unwrap_or_else(|| "nvidia".to_owned());
         if !class.is_empty() && !seen.runtime_classes.contains(&class) {
             lines.warn(
@@ -507,11 +525,21 @@ fn nodes(seen: &Installation) -> Section {
     )
 }
 
+/// What Config says about admission; it has precedence over flags.
+fn admission(seen: &Installation) -> Option<&AdmissionConfig> {
+    seen.found.config.as_ref()?.spec.admission.as_ref()
+}
+
 fn shares(seen: &Installation) -> bool {
-    // The flag alone is the same as true.
-    let own = seen.found.own.as_ref();
-    own.and_then(|own| own.flag("gpu-sharing"))
-        .is_some_and(|value| value != "false")
+    let by_flag = || {
+        // The flag alone is the same as true.
+        let own = seen.found.own.as_ref();
+        own.and_then(|own| own.flag("gpu-sharing"))
+            .is_some_and(|value| value != "false")
+    };
+    admission(seen)
+        .and_then(|given| given.gpu_sharing)
+        .unwrap_or_else(by_flag)
 }
 
 fn leftovers(seen: &Installation) -> Section {

@@ -118,6 +118,13 @@ fn own(change: impl FnOnce(&mut Value), installation: &mut Installation) {
     installation.found.own = Some(FoundDeployment::of(of(own)));
 }
 
+fn own_args(args: &Value, installation: &mut Installation) {
+    own(
+        |own| own["spec"]["template"]["spec"]["containers"][0]["args"] = args.clone(),
+        installation,
+    );
+}
+
 fn lease(spec: Value, installation: &mut Installation) {
     let lease = Some(of(json!({"spec": spec})));
     installation.leases.insert("kai-scheduler".to_owned(), lease);
@@ -251,6 +258,16 @@ const FAULTS: &[Fault] = &[
         Mark::Failed,
         "SchedulingShard default is not in force: spec.args.a",
     ),
+    (
+        |i| condition("Ready", "False", i),
+        Mark::Failed,
+        "SchedulingShard default is not in force: spec.args.a",
+    ),
+    (
+        |i| condition("PrometheusConnected", "False", i),
+        Mark::Warning,
+        "SchedulingShard default: spec.args.a",
+    ),
     (|i| i.found.shards.clear(), Mark::Failed, "there is no SchedulingShard"),
     (
         |i| gpu_node(|node| node["status"] = json!({}), i),
@@ -379,6 +396,25 @@ fn webhooks_that_config_switches_off_are_not_missed() {
         installation.found.config = Some(of(config));
         assert_eq!(wrong(&installation), [], "{field}");
     }
+}
+
+#[test]
+fn what_config_says_of_shared_gpus_has_precedence_over_the_flags() {
+    let mut installation = sound();
+    installation.reservation_namespace_exists = false;
+    installation.runtime_classes.clear();
+    let mut with = |own: &str, admission: Value| {
+        let args = json!(["run", own]);
+        own_args(&args, &mut installation);
+        let config = json!({"metadata": {"name": "kai-config"}, "spec": {"admission": admission}});
+        installation.found.config = Some(of(config));
+        wrong(&installation).len()
+    };
+    assert_eq!(with("--gpu-sharing=false", json!({})), 0);
+    assert_eq!(with("--gpu-sharing=false", json!({"gpuSharing": true})), 2);
+    let without_class = json!({"gpuSharing": true, "gpuPodRuntimeClassName": ""});
+    assert_eq!(with("--gpu-sharing=false", without_class), 1);
+    assert_eq!(with("--gpu-sharing=true", json!({"gpuSharing": false})), 0);
 }
 
 #[test]

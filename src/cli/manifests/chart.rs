@@ -42,6 +42,8 @@ pub fn files() -> Vec<(String, String)> {
         let text = fill(text, &values);
         let text = if name.contains("priority-classes") {
             only_if(".Values.defaultPriorityClasses.enabled", &text)
+        } else if name.contains("critical-pods") {
+            only_if(".Values.global.priorityClassName", &text)
         } else {
             text
         };
@@ -141,7 +143,7 @@ fn values() -> Values {
         ("IMAGE", "{{ include \"unikai.image\" . | quote }}".to_owned()),
         ("PULL_POLICY", value("global.imagePullPolicy")),
         ("PRIORITY_CLASS", value("global.priorityClassName")),
-        ("REPLICAS", value("operator.replicaCount")),
+        ("REPLICAS", format!("\n  replicas: {}", value("operator.replicaCount"))),
         (
             "LOG_FORMAT",
             "{{ ternary \"json\" \"text\" .Values.global.jsonLog }}".to_owned(),
@@ -150,6 +152,7 @@ fn values() -> Values {
         ("AFFINITY", block("affinity", 8)),
         ("RESOURCES", " {{ toJson .Values.operator.resources }}".to_owned()),
         ("POD", block("pod", 6)),
+        ("MOUNTS", block("mounts", 8)),
         ("ENV", block("env", 8)),
     ])
 }

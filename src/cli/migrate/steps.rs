@@ -119,11 +119,19 @@ impl Steps {
             "nothing was adopted in namespace {}: there is nothing to restore",
             self.found.namespace
         );
+        let own = self.found.own.as_ref();
+        ensure!(
+            !(own.is_some_and(|own| own.replicas > 0) && self.found.kai_decides()),
+            "KAI's scheduler and unikai both run and schedule; stop one first: kubectl scale -n {} deployment/{} --replicas=0",
+            self.found.namespace,
+            object::OPERATOR
+        );
+        if let Some(own) = own {
+            self.end(own).await?;
+            self.gone(own).await?;
+        }
+        // Those of a scheduler of KAI that was started before are its own.
         if !self.found.kai_decides() {
-            if let Some(own) = &self.found.own {
-                self.end(own).await?;
-                self.gone(own).await?;
-            }
             self.leases_are_free().await?;
         }
         let active = policies::in_force(&self.client).await?;

@@ -425,6 +425,18 @@ async fn migrate_refuses_unexpected_states() {
     // Again: there is nothing left to do.
     let (ok, told) = migrate(&lab, &["adopt"]).await;
     assert_eq!((ok, told.as_str()), (true, "unikai schedules now\n"));
+    // Someone starts a scheduler of KAI beside unikai: neither direction goes on.
+    api.patch("kai-scheduler-default", &PatchParams::default(), &scale(1))
+        .await
+        .unwrap();
+    let (ok, told) = migrate(&lab, &["back"]).await;
+    assert!(
+        !ok && told.contains("both run and schedule; stop one first: kubectl scale"),
+        "{told}"
+    );
+    api.patch("kai-scheduler-default", &PatchParams::default(), &scale(0))
+        .await
+        .unwrap();
     let (ok, told) = migrate(&lab, &["back"]).await;
     assert!(ok, "{told}");
     assert_eq!(

@@ -71,4 +71,13 @@ nodeSelector: {{ toJson . }}
 {{- with .Values.global.tolerations }}
 tolerations: {{ toJson . }}
 {{- end }}
+{{- with .Values.extraVolumes }}
+volumes: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{- define "unikai.mounts" -}}
+{{- with .Values.extraVolumeMounts }}
+volumeMounts: {{ toJson . }}
+{{- end }}
 {{- end }}
