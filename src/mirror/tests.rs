@@ -618,3 +618,17 @@ fn a_bound_pod_is_charged_without_a_pod_group_only_while_its_node_is_there() {
     assert_eq!(charged(node("n0", ""), false), [false]);
     assert_eq!(charged(node("n0", ""), true), [true]);
 }
+
+#[test]
+fn a_bind_request_that_names_another_pod_leaves_the_first_one() {
+    let mut world = World::default();
+    world.apply(node("n", ""));
+    world.apply(pod("u", ""));
+    assert_eq!(words(&world.apply(bind_request("", "n"))), ["pod u Binding in - on n"]);
+    let other = PackedObject::BindRequest(read(
+        "{metadata: {name: p, namespace: ns}, spec: {podName: other, selectedNode: n}}",
+    ));
+    assert_eq!(words(&world.apply(other.clone())), ["pod u Pending in - on -"]);
+    assert!(world.delete(other).is_empty());
+    assert!(world.0.requests.pods_bound_for("n").is_empty());
+}

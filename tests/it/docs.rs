@@ -147,10 +147,11 @@ fn commands_in_the_text_are_accepted_by_the_binary() {
 
 #[test]
 fn flags_in_the_text_are_flags_of_a_command() {
-    /// Of helm, kube-apiserver, rustc and the simulation.
-    const OF_OTHERS: [&str; 5] = [
+    /// Of helm, kubectl, kube-apiserver, rustc and the simulation.
+    const OF_OTHERS: [&str; 6] = [
         "--admission-control-config-file",
         "--cfg",
+        "--server-side",
         "--set",
         "--story",
         "--take-ownership",

@@ -131,6 +131,25 @@ async fn a_report_of_an_earlier_term_is_not_written() {
     }
 }
 
+/// Its messages may come later than the first ones of the scheduler of the node pool in which the pod group is now.
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_of_a_former_node_pool_does_not_change_a_report() {
+    let (mut podgroups, _inboxes) = component();
+    let key = stored_group(&podgroups, json!({"minMember": 1}));
+    podgroups.waiting(1, report("Waits for 1 GPU", &[]));
+    let told = |podgroups: &PodGroups| {
+        podgroups
+            .reports
+            .get(&key)
+            .map(|reported| reported.report.message.clone())
+    };
+    podgroups.cleared(2, key.clone());
+    podgroups.waiting(2, report("Waits in the other pool", &[]));
+    assert_eq!(told(&podgroups).as_deref(), Some("Waits for 1 GPU"));
+    podgroups.cleared(1, key.clone());
+    assert_eq!(told(&podgroups), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_pod_group_that_was_never_written() {
     let (mut podgroups, _inboxes) = component();

@@ -168,11 +168,18 @@ impl Bench {
 
     /// Makes an object the owner of one that exists.
     pub async fn own(&self, api_version: &str, kind: &str, name: &str, owner: &OwnerReference) {
+        let patch = json!({"metadata": {"ownerReferences": [owner]}});
+        self.change(api_version, kind, name, patch).await;
+    }
+
+    /// Changes an object of any kind.
+    pub async fn change(&self, api_version: &str, kind: &str, name: &str, patch: Value) {
         let (group, version) = api_version.split_once('/').unwrap();
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::namespaced_with(self.admin.clone(), "default", &resource);
-        let patch = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
-        api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
     }
 
     /// Installs a foreign kind with an open schema.

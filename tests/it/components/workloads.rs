@@ -246,6 +246,31 @@ async fn ray_clusters_start_alone_and_below_a_service() {
     bench.stop().await;
 }
 
+/// The cluster is read before it is scaled up, and nothing about the pod changes afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ray_worker_that_is_seen_before_its_cluster_has_a_place_for_it_gets_that() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.serve("ray.io", "v1", "RayCluster").await;
+    let workers = |replicas: u32| json!({"spec": {"workerGroupSpecs": [{"groupName": "gpu", "replicas": replicas}]}});
+    let cluster = owner("ray.io/v1", "RayCluster", "grows", &workers(0));
+    let cluster = bench.create_owner(cluster).await;
+    bench
+        .create(&member("early", &cluster, &[("ray.io/group", "gpu")]))
+        .await;
+    let group_of = |pod: &Pod| pod.metadata.annotations.as_ref()?.get("pod-group-name").cloned();
+    let alone = |pod: &Pod| group_of(pod).is_some_and(|group| group.starts_with("pg-early-"));
+    bench
+        .until::<Pod>("it is grouped alone", "default", "early", alone)
+        .await;
+    bench.change("ray.io/v1", "RayCluster", "grows", workers(1)).await;
+    let named = format!("pg-grows-{}", cluster.uid);
+    let in_cluster = |pod: &Pod| group_of(pod).as_ref() == Some(&named);
+    bench
+        .until::<Pod>("it is in the cluster's group", "default", "early", in_cluster)
+        .await;
+    bench.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ray_job_starts_once_its_cluster_is_known() {
     let bench = Bench::start(Vec::new()).await;

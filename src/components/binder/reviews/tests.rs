@@ -171,3 +171,17 @@ fn a_pod_that_was_bound_is_known_as_such_until_the_watch_shows_it() {
     );
     assert!(others.was_bound("a") && !others.was_bound("b"));
 }
+
+#[test]
+fn a_request_that_names_another_pod_leaves_the_first_one() {
+    let mut world = World::new();
+    let mut other = request("r");
+    other.spec.pod_name = Some("b".to_owned());
+    world.reviews.request(&other, world.now);
+    assert_eq!(world.due(), ["r"]);
+    world.reviews.pod(&pod(json!({})), world.now);
+    assert_eq!(world.due(), ["s"]);
+    world.reviews.request_gone(&other);
+    world.reviews.request_gone(&request("s"));
+    assert!(world.reviews.by_pod.is_empty() && world.reviews.pods.is_empty());
+}

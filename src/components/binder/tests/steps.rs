@@ -255,6 +255,16 @@ async fn a_pod_that_asks_for_something_else_by_now_is_not_bound() {
     case.is_undone().await;
 }
 
+/// Its bind request is another client's.
+#[tokio::test(start_paused = true)]
+async fn a_bind_for_more_gpus_than_the_pod_requests_a_part_of_fails() {
+    let mut case = Case::new().await;
+    case.bind.placement.gpu_groups = ["g", "h"].map(Arc::from).into();
+    let (why, _) = case.fails().await;
+    assert_eq!(why, "the pod requests no part of so many GPUs as its bind is for");
+    assert!(case.maps().await.is_empty());
+}
+
 /// The scheduler charges the other pod group as soon as the pod names it.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_names_another_pod_group_by_now_is_not_bound() {
