@@ -21,6 +21,11 @@ const WAITS: &str = "CEL expression waits for its turn to be evaluated";
 /// The message of a claim with a selector beyond the limit.
 const TOO_MANY: &str = "CEL expression is not evaluated, as the claims of this namespace have too many different ones";
 
+/// The namespace of a user; none for a class.
+fn namespace_of(user: &str) -> &str {
+    user.split_once('/').map_or("", |(namespace, _)| namespace)
+}
+
 /// A selector that is used.
 struct Known {
     text: String,
@@ -62,6 +67,8 @@ pub struct Selectors {
     waiting: BTreeMap<Box<str>, VecDeque<Job>>,
     /// How many selectors count to the limit of a namespace.
     counts: BTreeMap<Box<str>, usize>,
+    /// How many are refused.
+    refused: usize,
     /// The namespace that was served last.
     last: Box<str>,
     /// Remaining steps.
@@ -78,6 +85,7 @@ impl Default for Selectors {
             free: Vec::new(),
             waiting: BTreeMap::new(),
             counts: BTreeMap::new(),
+            refused: 0,
             last: Box::default(),
             left: limits::CLAIM_SELECTOR_STEPS_AT_ONCE,
             finished: Vec::new(),
@@ -89,19 +97,26 @@ impl Selectors {
     /// Adds a use by a user (`namespace/name` of a claim, or a class). Returns whether the selector waits from now on. One beyond the limit of its user's
     /// namespace is refused until another user may have it.
     pub fn acquire(&mut self, text: &str, user: &str) -> bool {
-        let namespace = user.split_once('/').map_or("", |(namespace, _)| namespace);
         let number = self.number(text).unwrap_or_else(|| self.insert(text));
-        let count = self.counts.get(namespace).copied().unwrap_or(0);
-        let may_have = namespace.is_empty() || count < limits::CLAIM_SELECTORS_PER_NAMESPACE;
         let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) else {
             return false;
         };
         *known.users.entry(user.into()).or_default() += 1;
-        if !known.refused || !may_have {
+        known.refused && self.admit(number, namespace_of(user))
+    }
+
+    /// Queues a selector that was refused so far, if the namespace may have one more. Returns whether it may.
+    fn admit(&mut self, number: u32, namespace: &str) -> bool {
+        let count = self.counts.get(namespace).copied().unwrap_or(0);
+        if !namespace.is_empty() && count >= limits::CLAIM_SELECTORS_PER_NAMESPACE {
             return false;
         }
+        let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) else {
+            return false;
+        };
         known.refused = false;
         known.namespace = namespace.into();
+        self.refused -= 1;
         if !namespace.is_empty() {
             self.counts.insert(namespace.into(), count + 1);
         }
@@ -111,6 +126,18 @@ impl Selectors {
             namespace: namespace.into(),
         });
         true
+    }
+
+    /// Queues a selector of the namespace that was refused, if there is one.
+    fn admit_next(&mut self, namespace: &str) {
+        if self.refused == 0 {
+            return;
+        }
+        let waits = |known: &Known| known.refused && known.users.keys().any(|user| namespace_of(user) == namespace);
+        let next = self.known.iter().position(|known| known.as_ref().is_some_and(waits));
+        if let Some(next) = next {
+            self.admit(next as u32, namespace);
+        }
     }
 
     /// Adds a selector without users, and returns its number.
@@ -129,6 +156,7 @@ impl Selectors {
             None => self.known.push(fresh),
         }
         self.numbers.insert(text.into(), number);
+        self.refused += 1;
         number
     }
 
@@ -151,16 +179,18 @@ impl Selectors {
                 jobs.retain(|job| job.number != number);
             }
             self.waiting.retain(|_, jobs| !jobs.is_empty());
-            if !known.refused
-                && let Some(count) = self.counts.get_mut(&known.namespace)
-            {
-                *count -= 1;
-                if *count == 0 {
-                    self.counts.remove(&known.namespace);
-                }
-            }
+            let (refused, namespace) = (known.refused, std::mem::take(&mut known.namespace));
             *slot = None;
             self.free.push(number);
+            if refused {
+                self.refused -= 1;
+            } else if let Some(count) = self.counts.get_mut(&namespace) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&namespace);
+                }
+                self.admit_next(&namespace);
+            }
         }
     }
 

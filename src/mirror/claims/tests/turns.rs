@@ -189,6 +189,16 @@ fn claims_of_a_namespace_have_a_limited_number_of_different_selectors() {
     assert!(refused(&problems(
         &mirror.apply(&claim("storm", last + 2, &text(last + 1))).events
     )));
+
+    // Or when another claim has gone.
+    let PackedChange::Applied(gone) = claim("storm", 0, &text(0)) else {
+        panic!("it is applied")
+    };
+    let mut said = problems(&mirror.apply(&PackedChange::Deleted(gone)).events);
+    while mirror.selectors_wait() {
+        said.extend(problems(&mirror.ask_selectors().events));
+    }
+    assert!(said.contains(&(format!("storm/c{}", last + 2), None)), "{said:?}");
 }
 
 #[test]
