@@ -97,6 +97,8 @@ pub struct Model {
     topology_trees: Seen,
     /// The queue tree and the counters of queues; nothing is charged to queues while it is out of date.
     queue_tree: Seen,
+    /// Pod groups that became non-preemptible while the queue tree was out of date: whether a quota covers them is judged with the next one.
+    unjudged: BTreeSet<PodGroupId>,
     /// New queue names since unused ones were last removed.
     queues_named: usize,
     /// Nodes on which GPU groups were opened since unused groups were last removed.

@@ -43,6 +43,7 @@ impl Model {
         }
         if !self.queue_tree_current() {
             self.build_queue_tree(policy);
+            self.judge();
         }
         #[cfg(debug_assertions)]
         self.assert_derived(policy);

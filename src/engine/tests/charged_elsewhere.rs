@@ -442,6 +442,15 @@ fn running_pods_beyond_quota_cannot_become_non_preemptible() {
         }),
         "with a new pod group of the same name"
     );
+    let with_a_new_queue = |engine: &mut Engine, group: GroupInput, _: &PodInput| {
+        engine.apply(open_queue("new"), NOW);
+        known(engine, &group);
+    };
+    assert!(
+        is_evicted("0 L-1", with_a_new_queue),
+        "while the tree of queues changes"
+    );
+    assert!(!is_evicted("1 L-1", with_a_new_queue), "the quota covers it then, too");
 }
 
 #[test]

@@ -66,14 +66,19 @@ impl Model {
     }
 
     /// Whether a running preemptible pod group stays preemptible although its PodGroup is non-preemptible: as a non-preemptible one it would exceed the quota of a queue.
-    pub(super) fn stays_victim(&self, id: PodGroupId) -> bool {
+    /// While the queue tree is out of date it does, until `judge`.
+    pub(super) fn stays_victim(&mut self, id: PodGroupId) -> bool {
         let pod_group = &self.pod_groups[id];
         let (Some(known), Some(queue)) = (&pod_group.input, pod_group.queue) else {
             return false;
         };
-        // Without the PodGroup and its queues there is nothing to compare with.
-        if !known.preemptible || known.uid.is_empty() || !pod_group.holds() || !self.queue_tree_current() {
+        // Without the PodGroup there is nothing to compare with.
+        if !known.preemptible || known.uid.is_empty() || !pod_group.holds() {
             return false;
+        }
+        if !self.queue_tree_current() {
+            self.unjudged.insert(id);
+            return true;
         }
         let mut held = [0; 3];
         for pod in pod_group
@@ -84,6 +89,27 @@ impl Model {
             add(&mut held, &self.accepted(*pod), 1);
         }
         self.over_quota(queue, &held).is_some()
+    }
+
+    /// Judges the pod groups that became non-preemptible while the queue tree was out of date.
+    pub(in crate::engine::model) fn judge(&mut self) {
+        for id in std::mem::take(&mut self.unjudged) {
+            let claims = self.pod_groups.contains(id) && self.pod_groups[id].claims_protection;
+            if claims && !self.stays_victim(id) {
+                self.end_claim(id);
+            }
+        }
+    }
+
+    /// A pod group that claims to be non-preemptible is so from now on.
+    fn end_claim(&mut self, id: PodGroupId) {
+        if std::mem::take(&mut self.pod_groups[id].claims_protection) {
+            self.change_pod_group(id, |pod_group| {
+                if let Some(input) = &mut pod_group.input {
+                    input.preemptible = false;
+                }
+            });
+        }
     }
 
     /// Removes entries of queues that do not exist and that no pod group names, once many new names were added.
@@ -135,12 +161,6 @@ impl Model {
             return;
         }
         self.move_queue(id);
-        if std::mem::take(&mut self.pod_groups[id].claims_protection) {
-            self.change_pod_group(id, |pod_group| {
-                if let Some(input) = &mut pod_group.input {
-                    input.preemptible = false;
-                }
-            });
-        }
+        self.end_claim(id);
     }
 }
