@@ -130,6 +130,7 @@ struct Grouper {
     queue: Fair<Member>,
     /// Pods whose owners are being read, or wait for that.
     walking: HashSet<Member>,
+    /// Those that wait.
     waiting_walks: NamespaceQueues<Member>,
     walks: JoinSet<Walked>,
     outbox: VecDeque<Grouping>,
@@ -378,7 +379,7 @@ impl Grouper {
             });
         }
         self.walking.insert(member.clone());
-        self.waiting_walks.push(&reference.namespace, member.clone());
+        self.waiting_walks.push(member.namespace(), member.clone());
         self.start_walks();
     }
 
@@ -410,6 +411,7 @@ impl Grouper {
         }
     }
 
+    /// The owners of a pod have been read, or need not be: its namespace may have one more read.
     fn walk_ended(&mut self, member: &Member) {
         self.walking.remove(member);
         self.waiting_walks.done(member.namespace());
@@ -493,6 +495,7 @@ impl Grouper {
         }
         let attempts = self.grouped_pods.get(&member.uid).map_or(0, |entry| entry.attempts);
         let left = self.grouped_pods.assign(pod, key.clone(), grouped.sub_group.clone());
+        // Its owners may name its place a moment later, without a change of the pod.
         if grouped.may_find_place() && !pods::is_bound(pod) {
             self.look_again(&member.uid, attempts + 1);
         }
@@ -518,7 +521,7 @@ impl Grouper {
         });
     }
 
-    /// The owners of a pod may name its place a moment later, without a change of the pod.
+    /// Groups a pod again, later after each attempt.
     fn look_again(&mut self, uid: &str, attempts: u32) {
         if let Some(entry) = self.grouped_pods.get_mut(uid) {
             entry.attempts = attempts;
@@ -528,17 +531,16 @@ impl Grouper {
 
     /// Reports a failure on the pod and tries again later, unless the pod is being deleted.
     fn failed(&mut self, uid: &str, reason: &str) {
-        let Some(entry) = self.grouped_pods.get_mut(uid) else {
+        let Some(entry) = self.grouped_pods.get(uid) else {
             return;
         };
         if entry.leaving {
             return;
         }
-        entry.attempts += 1;
+        let (pod, attempts) = (entry.pod.clone(), entry.attempts + 1);
+        self.look_again(uid, attempts);
         // It may quote text of tenants, and is written to every pod concerned.
         let reason = reason.get(..reason.floor_char_boundary(REASON_MAX)).unwrap_or_default();
-        let (pod, wait) = (entry.pod.clone(), RETRY.wait(entry.attempts));
-        self.grouped_pods.retry(uid, Instant::now() + wait);
         self.warn(pod, names::reason::POD_GROUPER_WARNING, reason.to_owned());
     }
 

@@ -442,13 +442,13 @@ impl PodGroups {
         }
     }
 
-    /// A group cannot run: writes its condition, its pods' conditions, and events.
     /// Whether the scheduler of the group's node pool has reported it, and this term is another scheduler's: of the node pool in which it was before.
     fn is_of_another(&self, key: &GroupKey, term: u64) -> bool {
         let reported = self.reports.get(key).map(|reported| reported.term);
         reported.is_some_and(|reported| reported != term && self.context_of(key).is_of_term(reported))
     }
 
+    /// A group cannot run: writes its condition, its pods' conditions, and events.
     fn waiting(&mut self, term: u64, report: GroupReport) {
         let (key, now) = (report.group.clone(), Instant::now());
         if self.is_of_another(&key, term) {

@@ -27,7 +27,7 @@ use crate::api::names::annotation;
 use crate::api::{BindRequest, limits};
 use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};
 use crate::engine::input::{Event, GpuRequest, Name, Needs, Table};
-use pools::{Errors, PoolKey, Slices, mentions};
+use pools::{Errors, PoolKey, Slices, forget};
 use selectors::Selectors;
 
 /// What the name of a class as a user of selectors begins with. Keys of claims have no space.
@@ -287,11 +287,17 @@ impl Claims {
             } = self;
             let mut left = selectors.left;
             let mut evaluate = || {
-                let selector = selectors.sound_one(job.number);
-                for (key, pool) in pools.range_mut(job.pools()) {
-                    if selector.is_none() && !mentions(pool, job.number) {
-                        continue;
+                let Some(selector) = selectors.sound_one(job.number) else {
+                    // A former selector may have had its number.
+                    for pool in pools.values_mut() {
+                        let had = |device| forget(device, job.number);
+                        if pool.devices.iter_mut().map(had).fold(false, |any, had| any | had) {
+                            events.push(Event::Pool(Box::new(pool.clone())));
+                        }
                     }
+                    return None;
+                };
+                for (key, pool) in pools.range_mut(job.pools()) {
                     if left == 0 {
                         return Some(key.clone());
                     }
@@ -397,9 +403,7 @@ impl Claims {
             }
             let mut read = self.slices.read(&key);
             if let Some(pool) = &mut read {
-                let sound = self.selectors.sound();
-                let sound = sound.map(|(number, selector)| (number, Some(selector)));
-                self.slices.evaluate(&key, pool, sound);
+                self.slices.evaluate(&key, pool, self.selectors.sound());
             }
             if self.pools.get(&key) == read.as_ref() {
                 continue;

@@ -118,13 +118,6 @@ fn own(change: impl FnOnce(&mut Value), installation: &mut Installation) {
     installation.found.own = Some(FoundDeployment::of(of(own)));
 }
 
-fn own_args(args: &Value, installation: &mut Installation) {
-    own(
-        |own| own["spec"]["template"]["spec"]["containers"][0]["args"] = args.clone(),
-        installation,
-    );
-}
-
 fn lease(spec: Value, installation: &mut Installation) {
     let lease = Some(of(json!({"spec": spec})));
     installation.leases.insert("kai-scheduler".to_owned(), lease);
@@ -403,9 +396,12 @@ fn what_config_says_of_shared_gpus_has_precedence_over_the_flags() {
     let mut installation = sound();
     installation.reservation_namespace_exists = false;
     installation.runtime_classes.clear();
-    let mut with = |own: &str, admission: Value| {
-        let args = json!(["run", own]);
-        own_args(&args, &mut installation);
+    let mut with = |flag: &str, admission: Value| {
+        let run = json!({"name": "unikai", "args": ["run", flag]});
+        own(
+            |own| own["spec"]["template"]["spec"]["containers"][0] = run,
+            &mut installation,
+        );
         let config = json!({"metadata": {"name": "kai-config"}, "spec": {"admission": admission}});
         installation.found.config = Some(of(config));
         wrong(&installation).len()

@@ -149,6 +149,11 @@ impl Found {
         schedulers.any(|(_, scheduler)| scheduler.replicas > 0)
     }
 
+    /// Whether one of KAI's schedulers and unikai have replicas, so that both schedule.
+    pub fn both_decide(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.replicas > 0) && self.kai_decides()
+    }
+
     /// The namespace of reservation pods: that of the Config, else that of unikai's flag.
     #[must_use]
     pub fn reservation_namespace(&self) -> String {

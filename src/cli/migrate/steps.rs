@@ -61,7 +61,7 @@ impl Steps {
             "there is no KAI in namespace {namespace}: no Deployment kai-operator, and none that it created; name its namespace with --namespace"
         );
         ensure!(
-            !(own.is_some_and(|own| own.replicas > 0) && self.found.kai_decides()),
+            !self.found.both_decide(),
             "KAI's scheduler and unikai would both run and schedule; stop unikai first: kubectl scale -n {namespace} deployment/{} --replicas=0",
             object::OPERATOR
         );
@@ -119,14 +119,13 @@ impl Steps {
             "nothing was adopted in namespace {}: there is nothing to restore",
             self.found.namespace
         );
-        let own = self.found.own.as_ref();
         ensure!(
-            !(own.is_some_and(|own| own.replicas > 0) && self.found.kai_decides()),
+            !self.found.both_decide(),
             "KAI's scheduler and unikai both run and schedule; stop one first: kubectl scale -n {} deployment/{} --replicas=0",
             self.found.namespace,
             object::OPERATOR
         );
-        if let Some(own) = own {
+        if let Some(own) = &self.found.own {
             self.end(own).await?;
             self.gone(own).await?;
         }

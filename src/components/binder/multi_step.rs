@@ -236,14 +236,14 @@ impl MultiStepBind {
         let pod = self.pod()?;
         let groups: BTreeSet<&Arc<str>> = self.bind.placement.gpu_groups.iter().collect();
         let share = &self.bind.share;
-        // Without any the step that shares GPUs fails.
-        let others = !groups.is_empty()
-            && (!is_fractional(&pod) || groups.len() != share.devices() || groups.len() > GPU_GROUPS_PER_POD);
+        // Where the bind names no group, the step that shares GPUs fails, with its own message.
+        let matches = groups.is_empty()
+            || (is_fractional(&pod) && groups.len() == share.devices() && groups.len() <= GPU_GROUPS_PER_POD);
         let why = if Share::of_pod(&pod) != *share {
             "the pod's GPU sharing request has changed since its bind was decided"
-        } else if others {
+        } else if !matches {
             "the pod requests no part of so many GPUs as its bind is for"
-        } else if self.bind.share.len() > GPU_SHARE_BYTES {
+        } else if share.len() > GPU_SHARE_BYTES {
             "the pod's annotations for a part of a GPU are too long"
         } else {
             return Ok(());

@@ -33,8 +33,8 @@ impl Asked {
     #[must_use]
     pub fn of(model: &Model, table: Option<QueueId>, pod_group: PodGroupId, pods: &[PodId]) -> Option<Self> {
         let entry = &model.pod_groups()[pod_group];
-        let topologies: Vec<_> = entry.tree.iter().map(|member| member.topology.clone()).collect();
-        if entry.places() > 0 && (table.is_none() || topologies.iter().any(Option::is_some)) {
+        let topologies = entry.tree.iter().map(|member| &member.topology);
+        if entry.places() > 0 && (table.is_none() || topologies.clone().any(Option::is_some)) {
             return None;
         }
         let (priority, preemptible) = entry
@@ -52,7 +52,14 @@ impl Asked {
         kinds.sort_unstable();
         requests.sort_by(|left, right| left.0.iter().cmp(right.0.iter()).then(left.1.cmp(&right.1)));
         Some(Self {
-            signature: (table, priority, preemptible, needs, topologies, kinds),
+            signature: (
+                table,
+                priority,
+                preemptible,
+                needs,
+                topologies.cloned().collect(),
+                kinds,
+            ),
             requests,
         })
     }

@@ -147,7 +147,7 @@ impl Slices {
         &self,
         key: &PoolKey,
         pool: &mut PoolInput,
-        selectors: impl Iterator<Item = (u32, Option<&'s Selector>)> + Clone + Send,
+        selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone + Send,
     ) {
         if selectors.clone().next().is_some() {
             // A selector whose evaluation panics matches nothing.
@@ -155,13 +155,12 @@ impl Slices {
         }
     }
 
-    /// Evaluates selectors on each device of a pool, in the order of [`Slices::read`]. One that cannot be evaluated (`None`) matches nothing; another one
-    /// may have had its number before.
+    /// Evaluates selectors on each device of a pool, in the order of [`Slices::read`].
     pub fn evaluate_here<'s>(
         &self,
         key: &PoolKey,
         pool: &mut PoolInput,
-        selectors: impl Iterator<Item = (u32, Option<&'s Selector>)> + Clone + Send,
+        selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone + Send,
         errors: &mut Errors,
     ) {
         let slices = self.newest(key);
@@ -170,12 +169,11 @@ impl Slices {
         for (device, input) in devices.into_iter().zip(&mut pool.devices) {
             let subject = Subject::new(&key.0, device);
             for (number, selector) in selectors.clone() {
-                input.meets.retain(|other| *other != number);
-                input.fails.retain(|(other, _)| *other != number);
-                match selector.map(|selector| selector.meets(&subject)) {
-                    Some(Ok(true)) => input.meets.push(number),
-                    Some(Ok(false)) | None => {}
-                    Some(Err(error)) => input.fails.push((number, errors.share(error))),
+                forget(input, number);
+                match selector.meets(&subject) {
+                    Ok(true) => input.meets.push(number),
+                    Ok(false) => {}
+                    Err(error) => input.fails.push((number, errors.share(error))),
                 }
             }
             input.meets.sort_unstable();
@@ -184,10 +182,12 @@ impl Slices {
     }
 }
 
-/// Whether a device of the pool has a result of this selector.
-pub fn mentions(pool: &PoolInput, number: u32) -> bool {
-    let mut devices = pool.devices.iter();
-    devices.any(|device| device.meets.contains(&number) || device.fails.iter().any(|(other, _)| *other == number))
+/// Removes the result of a selector on a device. Returns whether there was one.
+pub fn forget(device: &mut DeviceInput, number: u32) -> bool {
+    let before = device.meets.len() + device.fails.len();
+    device.meets.retain(|other| *other != number);
+    device.fails.retain(|(other, _)| *other != number);
+    before > device.meets.len() + device.fails.len()
 }
 
 /// Texts of errors: most devices of a cluster have the same for one selector.
