@@ -236,9 +236,13 @@ impl Resolver {
         let served = self.served(&common);
         let mut shards = Vec::new();
         for (name, shard) in &self.shards {
-            let spec = shard.spec();
             let mut ignored = fields::ignored("SchedulingShard", shard.seen.spec.as_ref().ok());
-            let pool = pool_of(&common, shard);
+            let pool = pool_of(&common, shard).unwrap_or_default();
+            // Also while an earlier state is in force, which may have named another pool.
+            let spec = SchedulingShardSpec {
+                partition_label_value: Some(pool.clone()),
+                ..shard.spec()
+            };
             // A valid shard is read again, since Config, from which it inherits, may have changed.
             let reading = pools::read(&common, &spec).unwrap_or_else(|_| pools::defaults(&common, &pool));
             ignored.extend(reading.ignored);
@@ -293,26 +297,31 @@ impl Resolver {
         good.any(|(_, spec)| spec.plugins.get("numa").is_some_and(|numa| numa.enabled == Some(true)))
     }
 
-    /// For each node pool the oldest of its shards, which is the one in force.
+    /// For each node pool the oldest of its shards, which is the one in force. One whose pool cannot be read counts only if the default pool has no other.
     fn served(&self, common: &Common) -> BTreeMap<String, &str> {
-        let mut oldest: BTreeMap<String, (i64, &str)> = BTreeMap::new();
+        let mut oldest: BTreeMap<String, (bool, i64, &str)> = BTreeMap::new();
         for (name, shard) in &self.shards {
-            let this = (shard.seen.created, name.as_str());
-            let known = oldest.entry(pool_of(common, shard)).or_insert(this);
+            let pool = pool_of(common, shard);
+            let this = (pool.is_none(), shard.seen.created, name.as_str());
+            let known = oldest.entry(pool.unwrap_or_default()).or_insert(this);
             *known = this.min(*known);
         }
-        oldest.into_iter().map(|(pool, (_, name))| (pool, name)).collect()
+        oldest.into_iter().map(|(pool, (_, _, name))| (pool, name)).collect()
     }
 }
 
-/// The label value of a shard's node pool in its latest state, valid or not: a shard that was moved to another pool must not serve the old one. Without
-/// a label key there is only one pool.
-fn pool_of(common: &Common, shard: &Kept<SchedulingShardSpec>) -> String {
+/// The label value of a shard's node pool in its latest state, even if that is invalid in other fields: a shard that was moved to another pool must not
+/// serve the old one. `None`: neither that nor an earlier state says it. Without a label key there is only one pool.
+fn pool_of(common: &Common, shard: &Kept<SchedulingShardSpec>) -> Option<String> {
     if common.components.pools.key.is_empty() {
-        return String::new();
+        return Some(String::new());
     }
-    let spec = shard.seen.spec.as_ref().map_or_else(|_| shard.spec(), Clone::clone);
-    spec.partition_label_value.unwrap_or_default()
+    let latest = shard.seen.spec.as_ref().ok();
+    let good = shard.good.as_ref().map(|(_, spec)| spec);
+    let pools = [latest, good].into_iter().flatten();
+    let mut pools = pools.map(|spec| spec.partition_label_value.as_deref().unwrap_or_default());
+    let pool = pools.find(|pool| pool.is_empty() || words::is_label_word(pool))?;
+    Some(pool.to_owned())
 }
 
 #[cfg(test)]

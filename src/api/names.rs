@@ -84,6 +84,8 @@ pub mod node_label {
 
 /// Annotations of pods.
 pub mod annotation {
+    /// On webhook configurations: the label key of queues with which they were written.
+    pub const QUEUE_LABEL_KEY: &str = "unikai.dev/queue-label-key";
     /// The pod's PodGroup, in its namespace.
     pub const POD_GROUP_NAME: &str = "pod-group-name";
     /// `true` on a pod or any of its owners: make no PodGroup for it.

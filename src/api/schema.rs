@@ -13,6 +13,9 @@ const LABEL_NAME_PATTERN: &str =
 /// The text of a Go duration.
 const GO_DURATION_PATTERN: &str = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 
+/// The text of a Go duration that may also use days and weeks.
+const EXTENDED_DURATION_PATTERN: &str = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d|w))+)$";
+
 /// The format of integers that the API calls int64. Those to which schemars gives this format lose it, since the API does not name a
 /// format for them.
 pub const INT64: &str = "api-int64";
@@ -22,9 +25,14 @@ pub fn go_duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "pattern": GO_DURATION_PATTERN})
 }
 
-/// An object whose values are Go durations.
-pub fn go_duration_map(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "object", "additionalProperties": {"type": "string", "pattern": GO_DURATION_PATTERN}})
+/// A Go duration that may also use days and weeks.
+pub fn extended_duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "pattern": EXTENDED_DURATION_PATTERN})
+}
+
+/// An object whose values are such durations.
+pub fn extended_duration_map(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "additionalProperties": {"type": "string", "pattern": EXTENDED_DURATION_PATTERN}})
 }
 
 /// A Kubernetes quantity, as a string or a number.

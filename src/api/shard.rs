@@ -151,6 +151,13 @@ pub struct UsageDbConfig {
     /// The window over which usage is summed up, and how it is queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage_params: Option<UsageParams>,
+    /// The same as `usageParams.extraParams`, which comes first: KAI's documentation has them here.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub extra_params: BTreeMap<String, String>,
 }
 
 /// The window over which usage is summed up, and how it is queried.
@@ -159,7 +166,7 @@ pub struct UsageDbConfig {
 pub struct UsageParams {
     /// The time in which past usage loses half its weight, e.g. 48h; no decay if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::go_duration")]
+    #[schemars(schema_with = "schema::extended_duration")]
     pub half_life_period: Option<String>,
     /// How far back usage counts, e.g. 1w.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,15 +186,15 @@ pub struct UsageParams {
     pub cron_string: Option<String>,
     /// The interval at which usage is fetched, e.g. 1m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::go_duration")]
+    #[schemars(schema_with = "schema::extended_duration")]
     pub fetch_interval: Option<String>,
     /// The age from which usage data cause a warning, e.g. 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::go_duration")]
+    #[schemars(schema_with = "schema::extended_duration")]
     pub staleness_period: Option<String>,
     /// How long a new leader waits for the first usage data, e.g. 1m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::go_duration")]
+    #[schemars(schema_with = "schema::extended_duration")]
     pub wait_timeout: Option<String>,
     /// Further parameters of the server's client.
     #[serde(
@@ -235,15 +242,15 @@ pub struct ScenarioSearchBudgets {
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    #[schemars(schema_with = "schema::go_duration_map")]
+    #[schemars(schema_with = "schema::extended_duration_map")]
     pub max_action_search_duration: BTreeMap<String, String>,
     /// For one pending workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::go_duration")]
+    #[schemars(schema_with = "schema::extended_duration")]
     pub max_job_search_duration: Option<String>,
     /// The search time that each pending workload gets before other limits may stop its search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::go_duration")]
+    #[schemars(schema_with = "schema::extended_duration")]
     pub min_job_search_duration: Option<String>,
     /// For one attempt of a generator, by generator or default.
     #[serde(
@@ -251,7 +258,7 @@ pub struct ScenarioSearchBudgets {
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    #[schemars(schema_with = "schema::go_duration_map")]
+    #[schemars(schema_with = "schema::extended_duration_map")]
     pub max_generator_search_duration: BTreeMap<String, String>,
 }
 

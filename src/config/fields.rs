@@ -645,6 +645,12 @@ const SHARD: &[Field] = &[
         "For Prometheus: `usageQueryTimeout`, `queryResolution`, and the metrics `gpuAllocationMetric`, `gpuCapacityMetric` and so on for `cpu` and `memory`",
     ),
     scheduler(
+        "spec.usageDBConfig.extraParams",
+        "",
+        "those of KAI",
+        "The same for parameters that are not among `usageParams.extraParams`",
+    ),
+    scheduler(
         "spec.plugins",
         "--numa, --numa-ignore",
         "see below",

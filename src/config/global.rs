@@ -14,7 +14,7 @@ use crate::api::config::{
 use crate::components::gpu_operator::Cdi;
 use crate::components::pods::{Account, without_privileges};
 use crate::components::queues::shown::MetricLabel;
-use crate::mirror::policy::Finding;
+use crate::mirror::policy::{Finding, go_bool};
 
 /// The result of reading a Config. If it has errors, none of it takes effect.
 pub struct Reading {
@@ -56,13 +56,15 @@ impl Reading {
         }
     }
 
-    /// Reads pairs of keys and values.
-    fn pairs(&mut self, path: &str, given: Option<&String>) -> Option<Vec<(String, String)>> {
+    /// Reads pairs of keys and values. The last value of a key counts.
+    fn pairs(&mut self, path: &str, given: Option<&String>) -> Option<BTreeMap<String, String>> {
         let given = given?;
-        let mut pairs = Vec::new();
+        let mut pairs = BTreeMap::new();
         for pair in given.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
-                Some((key, value)) => pairs.push((key.to_owned(), value.to_owned())),
+                Some((key, value)) => {
+                    pairs.insert(key.to_owned(), value.to_owned());
+                }
                 None => self.wrong(path, format!("{pair:?} is not of the form KEY=VALUE")),
             }
         }
@@ -293,9 +295,9 @@ fn binder(given: &BinderConfig, reading: &mut Reading) {
                     Ok(seconds) => reading.seconds(&path, Some(seconds), &mut timeout),
                     Err(_) => reading.wrong(path, format!("{text:?} is not a whole number")),
                 },
-                ("gpusharing", "cdiEnabled") => match text.parse() {
-                    Ok(on) => cdi = Some(on),
-                    Err(_) => reading.wrong(path, format!("{text:?} is not true or false")),
+                ("gpusharing", "cdiEnabled") => match go_bool(text) {
+                    Some(on) => cdi = Some(on),
+                    None => reading.wrong(path, format!("{text:?} is not true or false")),
                 },
                 _ => reading.ignored(path, "this step has no such argument"),
             }
@@ -433,26 +435,21 @@ fn queue_controller(given: &QueueControllerConfig, reading: &mut Reading) {
             .map(|label| (label.label.clone(), label.shown_as.clone()))
             .collect()
     });
-    let defaults: BTreeMap<String, String> = match defaults {
-        Some(defaults) => defaults.into_iter().collect(),
-        None => before
-            .iter()
+    let defaults = defaults.unwrap_or_else(|| {
+        let before = before.iter();
+        before
             .map(|label| (label.label.clone(), label.default.clone()))
-            .collect(),
-    };
-    for (label, shown_as) in &shown {
-        if !(words::is_label_key(label) && words::is_metric_word(shown_as)) {
-            let says = format!("{label}={shown_as}: not a label key and a label name of Prometheus");
-            reading.wrong(path, says);
-        }
-    }
+            .collect()
+    });
     let label = |(label, shown_as): (String, String)| MetricLabel {
         default: defaults.get(&label).cloned().unwrap_or_default(),
         label,
         shown_as,
     };
-    let mut labels: Vec<_> = shown.into_iter().map(label).collect();
-    labels.sort();
+    let labels: Vec<_> = shown.into_iter().map(label).collect();
+    for wrong in words::wrong_metric_labels(&labels) {
+        reading.wrong(path, wrong);
+    }
     reading.common.components.queue_metric_labels = labels;
 }
 

@@ -95,11 +95,10 @@ pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<
     let mut ignored = Vec::new();
     match spec.usage_db_config.as_ref().map(|config| usage(common, config)) {
         None => {}
-        Some(Ok(Some(usage))) => rules.usage = Some(usage),
-        Some(Ok(None)) => ignored.push(Finding {
-            path: "spec.usageDBConfig".to_owned(),
-            says: "names no Prometheus server, and Config names none either".to_owned(),
-        }),
+        Some(Ok((usage, notes))) => {
+            rules.usage = usage;
+            ignored.extend(notes);
+        }
         Some(Err(problems)) => wrong.extend(problems),
     }
     let Ok(reading) = read else { return Err(wrong) };
@@ -124,24 +123,26 @@ pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<
     Ok(Reading { rules, ignored })
 }
 
-/// How usage is computed. `None`: it is to be read from a Prometheus server, and none is configured.
-fn usage(common: &Common, config: &UsageDbConfig) -> Result<Option<usage::Settings>, Vec<Finding>> {
+/// How usage is computed, and the values without effect. `None`: it is to be read from a Prometheus server, and none is configured.
+fn usage(common: &Common, config: &UsageDbConfig) -> Result<(Option<usage::Settings>, Vec<Finding>), Vec<Finding>> {
     // The environment does not change while the process runs.
     let variable = |name: &str| std::env::var(name).ok();
-    let settings = usage::Settings::read(
-        config,
-        Some(common.prometheus.as_deref().unwrap_or_default()),
-        &variable,
-    );
-    let settings = settings.map_err(|problems| {
+    let findings = |problems: Vec<usage::Problem>| -> Vec<Finding> {
         let findings = problems.into_iter().map(|problem| Finding {
             path: format!("spec.usageDBConfig.{}", problem.path),
             says: problem.says,
         });
-        findings.collect::<Vec<_>>()
-    })?;
-    Ok(Some(settings).filter(|settings| match &settings.source {
-        usage::Source::BuiltIn => true,
-        usage::Source::Prometheus(server) => !server.url.is_empty(),
-    }))
+        findings.collect()
+    };
+    let server = common.prometheus.as_deref().unwrap_or_default();
+    let (settings, ignored) = usage::Settings::read(config, Some(server), &variable).map_err(findings)?;
+    let mut ignored = findings(ignored);
+    let unnamed = matches!(&settings.source, usage::Source::Prometheus(server) if server.url.is_empty());
+    if unnamed {
+        ignored.push(Finding {
+            path: "spec.usageDBConfig".to_owned(),
+            says: "names no Prometheus server, and Config names none either".to_owned(),
+        });
+    }
+    Ok(((!unnamed).then_some(settings), ignored))
 }

@@ -2,6 +2,7 @@
 
 mod descriptions;
 mod fuzz;
+mod pools;
 mod samples;
 
 use jiff::Timestamp;
@@ -290,11 +291,11 @@ fn a_typical_config_is_resolved() {
             "plugins": {
                 "hamicore": {"enabled": true},
                 "volumebinding": {"priority": 5, "arguments": {"bindTimeoutSeconds": "33"}},
-                "gpusharing": {"enabled": false, "arguments": {"cdiEnabled": "true"}}
+                "gpusharing": {"enabled": false, "arguments": {"cdiEnabled": "1"}}
             }
         },
         "scheduler": {"service": {"enabled": false, "resources": {"limits": {"cpu": "1"}}}},
-        "queueController": {"queueLabelToMetricLabel": "team=team, tier=tier", "queueLabelToDefaultMetricValue": "team=none"},
+        "queueController": {"queueLabelToMetricLabel": "team=of, team=team, tier=tier", "queueLabelToDefaultMetricValue": "team=any,team=none"},
         "admission": {"gpuPodRuntimeClassName": "old"}
     });
     let (resolved, reports) = resolved(config, json!({}));
@@ -307,9 +308,13 @@ fn a_typical_config_is_resolved() {
     let labels: Vec<_> = components
         .queue_metric_labels
         .iter()
-        .map(|label| label.default.as_str())
+        .map(|label| (label.shown_as.as_str(), label.default.as_str()))
         .collect();
-    assert_eq!(labels, ["none", ""]);
+    assert_eq!(
+        labels,
+        [("team", "none"), ("tier", "")],
+        "the last value of a key counts"
+    );
     assert_eq!(resolved.common.admission.gpu_fraction_runtime_class, "old");
     let ignored: Vec<_> = reports[0].ignored.iter().map(|finding| finding.path.as_str()).collect();
     let expected = [
@@ -542,6 +547,7 @@ const TOGETHER: &[&str] = &[
     "spec.usageDBConfig.usageParams.stalenessPeriod",
     "spec.usageDBConfig.usageParams.waitTimeout",
     "spec.usageDBConfig.usageParams.extraParams",
+    "spec.usageDBConfig.extraParams",
 ];
 
 #[test]
@@ -604,6 +610,7 @@ fn usage_settings_come_from_the_shard() {
         params(json!({"stalenessPeriod": "6m"})),
         params(json!({"waitTimeout": "2m"})),
         params(json!({"extraParams": {"gpuAllocationMetric": "held"}})),
+        json!({"clientType": "prometheus", "connectionString": "http://p", "extraParams": {"gpuAllocationMetric": "beside"}}),
     ];
     let mut before = None;
     for config in each {
@@ -767,6 +774,9 @@ fn invalid_values_are_refused_with_their_path() {
         ("spec.binder.resourceReservation.runtimeClassName", "\"A\""),
         ("spec.queueController.metricsNamespace", "\"a-b\""),
         ("spec.queueController.queueLabelToMetricLabel", "\"a\""),
+        ("spec.queueController.queueLabelToMetricLabel", "\"a=team,b=team\""),
+        ("spec.queueController.queueLabelToMetricLabel", "\"a=queue_name\""),
+        ("spec.queueController.queueLabelToMetricLabel", "\"a=__name__\""),
         ("spec.nodeScaleAdjuster.args.nodeScaleNamespace", "\"A\""),
         ("spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio", "2"),
         ("spec.numaPlacementExporter.service.affinity", "{\"nodeAffinity\": 1}"),

@@ -1,5 +1,9 @@
 //! The syntax of names, labels and names of metrics.
 
+use std::collections::BTreeSet;
+
+use crate::components::queues::shown::{MetricLabel, OWN_LABELS};
+
 /// Whether it is a valid name of a Kubernetes object: parts of lower-case letters, digits and '-', separated by '.', at most 253 characters.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
@@ -31,4 +35,23 @@ pub fn is_label_word(text: &str) -> bool {
 pub fn is_metric_word(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// What is wrong with labels of queues that become labels of their metrics. Prometheus refuses a page with a series that has two labels of one name.
+#[must_use]
+pub fn wrong_metric_labels(labels: &[MetricLabel]) -> Vec<String> {
+    let mut taken: BTreeSet<&str> = OWN_LABELS.into();
+    let mut wrong = Vec::new();
+    for MetricLabel { label, shown_as, .. } in labels {
+        if !(is_label_key(label) && is_metric_word(shown_as)) || shown_as.starts_with("__") {
+            wrong.push(format!(
+                "{label}={shown_as}: not a label key and a label name of Prometheus"
+            ));
+        } else if !taken.insert(shown_as) {
+            wrong.push(format!(
+                "{label}={shown_as}: the metrics have a label {shown_as} already"
+            ));
+        }
+    }
+    wrong
 }

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::prometheus::Answers;
 use super::rounds::InForce;
@@ -211,7 +211,7 @@ impl Configuration {
                 changes = configs.next() => for change in changes {
                     let (name, state) = change.read(|config| (config.spec, config.status.unwrap_or_default().conditions));
                     if name != object::CONFIG {
-                        debug!(name, "this Config has no effect; only kai-config has");
+                        warn!(name, "this Config has no effect; only kai-config has");
                         continue;
                     }
                     let (seen, conditions) = state.unzip();

@@ -16,7 +16,7 @@ use crate::components::admission::queues::Rules;
 use crate::components::admission::{self, FailurePolicy, QueueLabels, Scope, certificates};
 use crate::components::leadership::Pools;
 use crate::config::Common;
-use crate::config::words::{is_label_key, is_label_word, is_metric_word, is_name};
+use crate::config::words::{is_label_key, is_label_word, is_metric_word, is_name, wrong_metric_labels};
 use crate::engine::decision::Wording;
 use crate::engine::policy::DisruptionBudgets;
 
@@ -427,14 +427,8 @@ fn problems(args: &Args) -> Vec<String> {
             metrics.metrics_namespace
         ),
     );
-    for label in metrics.queue_labels() {
-        check(
-            is_metric_word(&label.shown_as) && is_label_key(&label.label),
-            format!(
-                "--queue-label-to-metric-label {}={}: not a label key and a label name of Prometheus",
-                label.label, label.shown_as
-            ),
-        );
+    for problem in wrong_metric_labels(&metrics.queue_labels()) {
+        check(false, format!("--queue-label-to-metric-label {problem}"));
     }
     for (flag, class) in [
         (

@@ -129,7 +129,7 @@ impl World {
             Some(config) => {
                 // Whatever the configured source: the simulation computes usage itself.
                 let settings = usage::Settings::read(config, Some(""), &|_| Some(String::new()));
-                let settings = settings.map_err(|problems| {
+                let (settings, _) = settings.map_err(|problems| {
                     let lines = problems
                         .iter()
                         .map(|problem| format!("{}: {}", problem.path, problem.says));

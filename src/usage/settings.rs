@@ -1,6 +1,5 @@
 //! How the usage of queues is computed, and from which source: `usageDBConfig` of a SchedulingShard.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -103,7 +102,7 @@ impl Prometheus {
     }
 }
 
-/// An error in a field.
+/// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Its path below `usageDBConfig`.
@@ -113,7 +112,8 @@ pub struct Problem {
 }
 
 impl Settings {
-    /// Reads a shard's `usageDBConfig`. `prometheus` is the server of those that name none, `variable` looks up an environment variable.
+    /// Reads a shard's `usageDBConfig`, and returns with it the values that are ignored, as in KAI: defaults apply instead. `prometheus` is the
+    /// server of those that name none, `variable` looks up an environment variable.
     ///
     /// # Errors
     /// All errors in it.
@@ -121,7 +121,7 @@ impl Settings {
         config: &UsageDbConfig,
         prometheus: Option<&str>,
         variable: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, Vec<Problem>> {
+    ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
         let mut problems = Problems::default();
         let params = config.usage_params.clone().unwrap_or_default();
         let usual = Self::default();
@@ -138,17 +138,17 @@ impl Settings {
         let half_life = params.half_life_period.as_deref().filter(|text| !text.is_empty());
         let half_life = problems.read("usageParams.halfLifePeriod", half_life, duration::parse_extended);
         let settings = Self {
-            source: problems.source(config, prometheus, variable, &params.extra_params),
+            source: problems.source(config, prometheus, variable),
             window: problems.window(&params),
             half_life: half_life.map(millis).filter(|half_life| *half_life > 0),
             interval,
             staleness: staleness.max(interval),
             wait,
         };
-        if problems.0.is_empty() {
-            Ok(settings)
+        if problems.wrong.is_empty() {
+            Ok((settings, problems.ignored))
         } else {
-            Err(problems.0)
+            Err(problems.wrong)
         }
     }
 }
@@ -158,11 +158,21 @@ fn millis(duration: SignedDuration) -> Millis {
 }
 
 #[derive(Default)]
-struct Problems(Vec<Problem>);
+struct Problems {
+    wrong: Vec<Problem>,
+    ignored: Vec<Problem>,
+}
 
 impl Problems {
     fn add(&mut self, path: &str, says: impl Into<String>) {
-        self.0.push(Problem {
+        self.wrong.push(Problem {
+            path: path.to_owned(),
+            says: says.into(),
+        });
+    }
+
+    fn ignore(&mut self, path: &str, says: impl Into<String>) {
+        self.ignored.push(Problem {
             path: path.to_owned(),
             says: says.into(),
         });
@@ -195,9 +205,13 @@ impl Problems {
 
     /// A duration in Prometheus' form, or in Go's, which older versions stored.
     fn size(&mut self, path: &str, text: Option<&str>) -> Millis {
-        let Some(text) = text else { return WEEK };
+        let text = text.filter(|text| !text.is_empty());
         let read = |text: &str| duration::parse_prometheus(text).or_else(|_| duration::parse_extended(text));
-        match self.read(path, Some(text), read).map(millis) {
+        match self.read(path, text, read).map(millis) {
+            Some(0) => {
+                self.ignore(path, "is not longer than 0: the window is a week");
+                WEEK
+            }
             Some(size) if size > 0 => size,
             Some(_) => {
                 self.add(path, "must be longer than 0");
@@ -232,9 +246,9 @@ impl Problems {
                     return Window::Cron(cron);
                 }
             }
-            other => self.add(
+            other => self.ignore(
                 "usageParams.windowType",
-                format!("{other:?} is not sliding, tumbling or cron"),
+                format!("{other:?} is not sliding, tumbling or cron: the window is sliding"),
             ),
         }
         Window::Sliding(size)
@@ -245,7 +259,6 @@ impl Problems {
         config: &UsageDbConfig,
         prometheus: Option<&str>,
         variable: &dyn Fn(&str) -> Option<String>,
-        extra: &BTreeMap<String, String>,
     ) -> Source {
         match &*config.client_type {
             "" | "builtin" => return Source::BuiltIn,
@@ -298,26 +311,39 @@ impl Problems {
             );
         }
         let mut server = Prometheus::at(url);
-        let path = |name: &str| format!("usageParams.extraParams.{name}");
-        for (name, text) in extra {
+        let within = config.usage_params.as_ref().map(|params| &params.extra_params);
+        let beside = config.extra_params.iter();
+        let beside = beside.filter(|(name, _)| within.is_none_or(|within| !within.contains_key(*name)));
+        let within = within
+            .into_iter()
+            .flatten()
+            .map(|extra| ("usageParams.extraParams", extra));
+        for (field, (name, text)) in within.chain(beside.map(|extra| ("extraParams", extra))) {
+            let path = format!("{field}.{name}");
             let set = |metric: &mut String| metric.clone_from(text);
             match &**name {
-                "usageQueryTimeout" => {
-                    server.timeout = self.span(&path(name), Some(text)).unwrap_or(server.timeout);
-                }
-                "queryResolution" => {
-                    server.resolution = self.span(&path(name), Some(text)).unwrap_or(server.resolution);
-                }
+                "usageQueryTimeout" => self.query_time(&path, text, &mut server.timeout),
+                "queryResolution" => self.query_time(&path, text, &mut server.resolution),
                 "gpuAllocationMetric" => set(&mut server.allocated.gpu),
                 "cpuAllocationMetric" => set(&mut server.allocated.cpu),
                 "memoryAllocationMetric" => set(&mut server.allocated.memory),
                 "gpuCapacityMetric" => set(&mut server.capacity.gpu),
                 "cpuCapacityMetric" => set(&mut server.capacity.cpu),
                 "memoryCapacityMetric" => set(&mut server.capacity.memory),
-                _ => self.add(&path(name), "is not known"),
+                _ => self.ignore(&path, "is not known"),
             }
         }
         Source::Prometheus(server)
+    }
+
+    /// A length of time above 0; another text is ignored.
+    fn query_time(&mut self, path: &str, text: &str, setting: &mut Duration) {
+        let span = duration::parse_extended(text).ok();
+        let span = span.and_then(|span| Duration::try_from(span).ok());
+        match span.filter(|span| !span.is_zero()) {
+            Some(span) => *setting = span,
+            None => self.ignore(path, format!("{text:?} is not a duration above 0, such as 10s")),
+        }
     }
 }
 
@@ -325,14 +351,24 @@ impl Problems {
 mod tests {
     use super::*;
 
-    fn read(yaml: &str) -> Result<Settings, Vec<String>> {
+    fn lines(problems: Vec<Problem>) -> Vec<String> {
+        let problems = problems.into_iter();
+        problems
+            .map(|problem| format!("{}: {}", problem.path, problem.says))
+            .collect()
+    }
+
+    fn read_all(yaml: &str) -> Result<(Settings, Vec<String>), Vec<String>> {
         let config: UsageDbConfig = serde_yaml_ng::from_str(yaml).expect("a usageDBConfig");
-        Settings::read(&config, Some("http://usage-prometheus:9090"), &|_| None).map_err(|problems| {
-            let lines = problems
-                .into_iter()
-                .map(|problem| format!("{}: {}", problem.path, problem.says));
-            lines.collect()
-        })
+        let read = Settings::read(&config, Some("http://usage-prometheus:9090"), &|_| None);
+        read.map(|(settings, ignored)| (settings, lines(ignored)))
+            .map_err(lines)
+    }
+
+    fn read(yaml: &str) -> Result<Settings, Vec<String>> {
+        let (settings, ignored) = read_all(yaml)?;
+        assert_eq!(ignored, <[&str; 0]>::default());
+        Ok(settings)
     }
 
     #[test]
@@ -380,9 +416,8 @@ mod tests {
 
     #[test]
     fn all_invalid_parameters_are_reported_at_once() {
-        let wrong = read(
-            "{clientType: influx, usageParams: {windowType: hopping, windowSize: '0', halfLifePeriod: soon, fetchInterval: -1s}}",
-        );
+        let wrong =
+            read("{clientType: influx, usageParams: {windowSize: -1h, halfLifePeriod: soon, fetchInterval: -1s}}");
         assert_eq!(
             wrong.unwrap_err(),
             [
@@ -390,17 +425,44 @@ mod tests {
                 "usageParams.halfLifePeriod: \"soon\" is not a duration: write a number and a unit, such as 90s, 10m or 1h30m",
                 "clientType: \"influx\" is not builtin or prometheus",
                 "usageParams.windowSize: must be longer than 0",
-                "usageParams.windowType: \"hopping\" is not sliding, tumbling or cron",
             ]
         );
-        let both = "{clientType: prometheus, connectionString: a, connectionStringEnvVar: b, usageParams: {windowType: tumbling, extraParams: {x: y}}}";
+        let both = "{clientType: prometheus, connectionString: a, connectionStringEnvVar: b, usageParams: {windowType: tumbling}}";
         assert_eq!(
             read(both).unwrap_err(),
             [
                 "connectionString: stands beside connectionStringEnvVar; only one can hold",
-                "usageParams.extraParams.x: is not known",
                 "usageParams.tumblingWindowStartTime: is needed for tumbling windows",
             ]
+        );
+    }
+
+    #[test]
+    fn values_for_which_kai_uses_its_defaults_are_ignored() {
+        let (settings, ignored) = read_all(
+            "{clientType: prometheus, extraParams: {queryResolution: 2m, usageQueryTimeout: 3s}, usageParams: {windowType: hopping, windowSize: '0',
+              extraParams: {usageQueryTimeout: soon, gpuCapacityMetrics: g}}}",
+        )
+        .expect("valid");
+        let mut server = Prometheus::at("http://usage-prometheus:9090".to_owned());
+        server.resolution = Duration::from_secs(120);
+        let usual = Settings {
+            source: Source::Prometheus(server),
+            ..Settings::default()
+        };
+        assert_eq!(settings, usual);
+        assert_eq!(
+            ignored,
+            [
+                "usageParams.extraParams.gpuCapacityMetrics: is not known",
+                "usageParams.extraParams.usageQueryTimeout: \"soon\" is not a duration above 0, such as 10s",
+                "usageParams.windowSize: is not longer than 0: the window is a week",
+                "usageParams.windowType: \"hopping\" is not sliding, tumbling or cron: the window is sliding",
+            ]
+        );
+        assert_eq!(
+            read("{clientType: builtin, usageParams: {windowSize: ''}}"),
+            Ok(Settings::default())
         );
     }
 }

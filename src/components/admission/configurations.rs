@@ -147,26 +147,20 @@ pub fn desired(
 
     Desired {
         mutating: MutatingWebhookConfiguration {
-            metadata: metadata(object::MUTATING_WEBHOOK, "admission", owner),
+            metadata: metadata(object::MUTATING_WEBHOOK, "admission", owner, settings),
             webhooks: scope.pods.then(|| vec![mutate]),
         },
         validating: vec![
             validating(
-                object::VALIDATING_WEBHOOK,
-                "admission",
-                owner,
+                metadata(object::VALIDATING_WEBHOOK, "admission", owner, settings),
                 scope.pods.then(|| vec![validate_pods, topologies, unreviewed]),
             ),
             validating(
-                object::QUEUE_WEBHOOK,
-                "queue-controller",
-                owner,
+                metadata(object::QUEUE_WEBHOOK, "queue-controller", owner, settings),
                 scope.queues.then_some(queues),
             ),
             validating(
-                object::POD_GROUP_WEBHOOK,
-                "podgroup-controller",
-                owner,
+                metadata(object::POD_GROUP_WEBHOOK, "podgroup-controller", owner, settings),
                 scope.pod_groups.then(|| vec![pod_groups]),
             ),
         ],
@@ -203,26 +197,20 @@ impl Common {
     }
 }
 
-fn metadata(name: &str, app: &str, owner: Option<&OwnerReference>) -> ObjectMeta {
+fn metadata(name: &str, app: &str, owner: Option<&OwnerReference>, settings: &Settings) -> ObjectMeta {
     let labels = [(label::APP, app), (label::MANAGED_BY, object::OPERATOR)];
+    let key = (annotation::QUEUE_LABEL_KEY.to_owned(), settings.queue_label_key.clone());
     ObjectMeta {
         name: Some(name.to_owned()),
         labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        annotations: Some([key].into()),
         owner_references: owner.map(|owner| vec![owner.clone()]),
         ..ObjectMeta::default()
     }
 }
 
-fn validating(
-    name: &str,
-    app: &str,
-    owner: Option<&OwnerReference>,
-    webhooks: Option<Vec<ValidatingWebhook>>,
-) -> ValidatingWebhookConfiguration {
-    ValidatingWebhookConfiguration {
-        metadata: metadata(name, app, owner),
-        webhooks,
-    }
+fn validating(metadata: ObjectMeta, webhooks: Option<Vec<ValidatingWebhook>>) -> ValidatingWebhookConfiguration {
+    ValidatingWebhookConfiguration { metadata, webhooks }
 }
 
 fn client_config(target: &Target, path: &str, bundle: &str) -> WebhookClientConfig {
@@ -391,10 +379,15 @@ pub trait Configuration: Clone + PartialEq {
 
 impl Configuration for MutatingWebhookConfiguration {
     fn onto(&self, live: &Self) -> Self {
+        let keys = queue_label_keys(&self.metadata, &live.metadata);
         let merge = |ours: &MutatingWebhook, theirs: &MutatingWebhook| MutatingWebhook {
             timeout_seconds: ours.timeout_seconds.or(theirs.timeout_seconds),
             match_policy: ours.match_policy.clone().or_else(|| theirs.match_policy.clone()),
-            namespace_selector: of_namespaces(ours.namespace_selector.as_ref(), theirs.namespace_selector.as_ref()),
+            namespace_selector: of_namespaces(
+                ours.namespace_selector.as_ref(),
+                theirs.namespace_selector.as_ref(),
+                &keys,
+            ),
             object_selector: of_objects(ours.object_selector.as_ref(), theirs.object_selector.as_ref()),
             ..ours.clone()
         };
@@ -413,10 +406,15 @@ impl Configuration for MutatingWebhookConfiguration {
 
 impl Configuration for ValidatingWebhookConfiguration {
     fn onto(&self, live: &Self) -> Self {
+        let keys = queue_label_keys(&self.metadata, &live.metadata);
         let merge = |ours: &ValidatingWebhook, theirs: &ValidatingWebhook| ValidatingWebhook {
             timeout_seconds: ours.timeout_seconds.or(theirs.timeout_seconds),
             match_policy: ours.match_policy.clone().or_else(|| theirs.match_policy.clone()),
-            namespace_selector: of_namespaces(ours.namespace_selector.as_ref(), theirs.namespace_selector.as_ref()),
+            namespace_selector: of_namespaces(
+                ours.namespace_selector.as_ref(),
+                theirs.namespace_selector.as_ref(),
+                &keys,
+            ),
             object_selector: of_objects(ours.object_selector.as_ref(), theirs.object_selector.as_ref()),
             ..ours.clone()
         };
@@ -474,17 +472,29 @@ fn merged_metadata(ours: &ObjectMeta, live: &ObjectMeta) -> ObjectMeta {
     merged
 }
 
-/// Our selector of namespaces, with the existing expressions whose keys we do not use. The labels are only ours, so one that Config no longer has goes.
-fn of_namespaces(ours: Option<&LabelSelector>, theirs: Option<&LabelSelector>) -> Option<LabelSelector> {
+/// The queue's label key of the settings, and the one with which the object was written last.
+fn queue_label_keys<'m>(ours: &'m ObjectMeta, live: &'m ObjectMeta) -> [Option<&'m String>; 2] {
+    [ours, live].map(|meta| meta.annotations.as_ref()?.get(annotation::QUEUE_LABEL_KEY))
+}
+
+/// Our selector of namespaces, with the existing expressions of others: those whose keys we do not use, and that do not demand a queue's label, as we did
+/// under other settings. The labels are only ours, so one that Config no longer has goes.
+fn of_namespaces(
+    ours: Option<&LabelSelector>,
+    theirs: Option<&LabelSelector>,
+    queue_label_keys: &[Option<&String>],
+) -> Option<LabelSelector> {
     let Some(theirs) = theirs else { return ours.cloned() };
     let ours = ours.cloned().unwrap_or_default();
     let own = ours.match_expressions.unwrap_or_default();
     let uses = |key: &String| own.iter().any(|term| term.key == *key);
+    let demands_queue =
+        |term: &LabelSelectorRequirement| term.operator == "Exists" && queue_label_keys.contains(&Some(&term.key));
     let foreign = theirs
         .match_expressions
         .iter()
         .flatten()
-        .filter(|term| !uses(&term.key));
+        .filter(|term| !uses(&term.key) && !demands_queue(term));
     let terms: Vec<LabelSelectorRequirement> = own.iter().chain(foreign).cloned().collect();
     Some(LabelSelector {
         match_expressions: Some(terms).filter(|terms| !terms.is_empty()),

@@ -8,6 +8,9 @@ use crate::components::Context;
 use crate::components::figures::families::{self, Family};
 use crate::components::queues::waiting::Line;
 
+/// The labels that the metrics of each queue have.
+pub const OWN_LABELS: [&str; 3] = ["queue_name", "queue_metadata_name", "queue_display_name"];
+
 /// A label of queues that becomes a label of their metrics.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MetricLabel {
@@ -21,14 +24,8 @@ pub struct MetricLabel {
 
 /// Exports the metrics of a queue with the quota in force.
 pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus, resources: &QueueResources) {
-    let mut labels = vec![
-        ("queue_name", name),
-        ("queue_metadata_name", name),
-        (
-            "queue_display_name",
-            queue.spec.display_name.as_deref().unwrap_or_default(),
-        ),
-    ];
+    let shown_name = queue.spec.display_name.as_deref().unwrap_or_default();
+    let mut labels: Vec<_> = OWN_LABELS.into_iter().zip([name, name, shown_name]).collect();
     let own = queue.metadata.labels.as_ref();
     labels.extend(context.settings.queue_metric_labels.iter().map(|extra| {
         let value = own.and_then(|own| own.get(&extra.label)).unwrap_or(&extra.default);

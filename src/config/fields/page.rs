@@ -68,7 +68,9 @@ While no shard has been created, Config and flags apply to the default pool. If 
 /// Below it.
 pub const BELOW: &str = "
 Plugins and actions are those of KAI, with KAI's arguments. These do not exist in KAI: `devicelocality`, `podtopologyspread`,
-`sg-complete`, `spare`. `predicates`, `kubeflow`, `ray`, `subgrouporder`, `taskorder`, `dynamicresources` and `snapshot` cannot be switched off, and
+`sg-complete`, `spare`. If both `sg-nodelocalgreedy` and `sg-multinodegang` are switched off, `sg-complete` is off as well, unless `spec.plugins` names it:
+reclaim, preempt and consolidation then evict nothing, as in KAI.
+`predicates`, `kubeflow`, `ray`, `subgrouporder`, `taskorder`, `dynamicresources` and `snapshot` cannot be switched off, and
 `priority` comes before `elastic`, `kubeflow` before `ray` and `taskorder`. Of the flags of KAI's scheduler, these are read from `args`: `full-hierarchy-fairness`, `allow-consolidating-reclaim`,
 `restrict-node-scheduling`, `schedule-csi-storage`, `detailed-fit-errors`, `cpu-worker-node-label-key`, `gpu-worker-node-label-key`,
 `mig-worker-node-label-key`, `max-consolidation-preemptees`, `default-staleness-grace-period`, `stuck-in-releasing-threshold`. What has no

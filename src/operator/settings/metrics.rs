@@ -1,5 +1,7 @@
 //! Flags of metrics.
 
+use std::collections::BTreeMap;
+
 use crate::components::queues::shown::MetricLabel;
 
 /// Flags of metrics.
@@ -20,23 +22,17 @@ pub struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// The labels of queues that are shown, by key.
+    /// The labels of queues that are shown, by key. The last value of a key counts.
     pub fn queue_labels(&self) -> Vec<MetricLabel> {
-        let default = |key: &str| {
-            let mut defaults = self.queue_label_to_default_metric_value.iter();
-            defaults.find(|(of, _)| of == key).map(|(_, value)| value.clone())
-        };
-        let shown = self
-            .queue_label_to_metric_label
-            .iter()
-            .map(|(key, shown_as)| MetricLabel {
-                label: key.clone(),
-                shown_as: shown_as.clone(),
-                default: default(key).unwrap_or_default(),
-            });
-        let mut shown: Vec<_> = shown.collect();
-        shown.sort();
-        shown
+        let by_key = |pairs: &[(String, String)]| pairs.iter().cloned().collect::<BTreeMap<_, _>>();
+        let mut defaults = by_key(&self.queue_label_to_default_metric_value);
+        let shown = by_key(&self.queue_label_to_metric_label).into_iter();
+        let shown = shown.map(|(label, shown_as)| MetricLabel {
+            default: defaults.remove(&label).unwrap_or_default(),
+            label,
+            shown_as,
+        });
+        shown.collect()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::usage::Source;
 
 fn asked(yaml: &str, now: &str) -> Option<Vec<String>> {
     let config: UsageDbConfig = serde_yaml_ng::from_str(yaml).expect("a usageDBConfig");
-    let how = Settings::read(&config, Some("http://p"), &|_| None).expect("good");
+    let (how, _) = Settings::read(&config, Some("http://p"), &|_| None).expect("good");
     let Source::Prometheus(server) = &how.source else {
         panic!("{how:?}")
     };

@@ -45,6 +45,8 @@ fn webhooks_match_only_pods_of_our_scheduler() {
     apiVersion: admissionregistration.k8s.io/v1
     kind: MutatingWebhookConfiguration
     metadata:
+      annotations:
+        unikai.dev/queue-label-key: kai.scheduler/queue
       labels:
         app: admission
         app.kubernetes.io/managed-by: unikai
@@ -135,7 +137,7 @@ fn outside_of_the_cluster_the_url_is_registered() {
 fn as_stored(ours: &MutatingWebhookConfiguration) -> MutatingWebhookConfiguration {
     let mut stored = serde_json::to_value(ours).unwrap();
     stored["metadata"]["resourceVersion"] = json!("7");
-    stored["metadata"]["annotations"] = json!({"cloud.example/touched": "yes"});
+    stored["metadata"]["annotations"]["cloud.example/touched"] = json!("yes");
     let webhook = &mut stored["webhooks"][0];
     webhook["timeoutSeconds"] = json!(10);
     webhook["matchPolicy"] = json!("Equivalent");
@@ -172,6 +174,32 @@ fn labels_that_config_no_longer_has_are_removed_from_the_selectors() {
         assert_eq!(fewer.onto(&live), stored);
         assert_eq!(fewer.onto(&stored), stored, "nothing more is written");
     }
+}
+
+#[test]
+fn namespaces_without_a_queue_are_reviewed_again_once_config_says_so() {
+    let ours = |key: &str, with_queue: bool| {
+        let mut settings = settings();
+        settings.queue_label_key = key.to_owned();
+        settings.scope.namespaces_with_queue = with_queue;
+        let target = Target::Url("https://192.0.2.7:9443".to_owned());
+        desired(&settings, &target, "PEM", &BTreeSet::new(), None).mutating
+    };
+    let keys = |configuration: &MutatingWebhookConfiguration| -> Vec<String> {
+        let selector = configuration.webhooks.as_ref().unwrap()[0].namespace_selector.clone();
+        let terms = selector.unwrap().match_expressions.unwrap().into_iter();
+        terms.map(|term| term.key).collect()
+    };
+    let (own, cloud) = ("kubernetes.io/metadata.name", "control-plane");
+    let live = as_stored(&ours("team/queue", true));
+    assert_eq!(keys(&live), [own, "team/queue", cloud]);
+    assert_eq!(keys(&ours("team/queue", false).onto(&live)), [own, cloud]);
+    assert_eq!(keys(&ours("queue", true).onto(&live)), [own, "queue", cloud]);
+    assert_eq!(keys(&ours("queue", false).onto(&live)), [own, cloud]);
+    // Written by KAI, which leaves no annotation.
+    let mut kais = live;
+    kais.metadata.annotations = None;
+    assert_eq!(keys(&ours("team/queue", false).onto(&kais)), [own, cloud]);
 }
 
 #[test]

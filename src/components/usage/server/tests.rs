@@ -53,7 +53,7 @@ fn http(status: &str, body: &str) -> String {
 async fn usage(url: &str) -> anyhow::Result<Shares> {
     let config = json!({"clientType": "prometheus", "connectionString": url, "usageParams": {"extraParams": {"usageQueryTimeout": "2s"}}});
     let config: UsageDbConfig = serde_json::from_value(config)?;
-    let how = Settings::read(&config, None, &|_| None).expect("good settings");
+    let (how, _) = Settings::read(&config, None, &|_| None).expect("good settings");
     let Source::Prometheus(server) = how.source.clone() else {
         panic!("{how:?}")
     };

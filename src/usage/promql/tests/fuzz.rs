@@ -106,7 +106,7 @@ fn fuzz_settings_of_usage() {
         match Settings::read(&config, Some("http://p"), &|name| {
             (name == "URL").then(|| "http://u".to_owned())
         }) {
-            Ok(settings) => {
+            Ok((settings, _)) => {
                 assert!(!settings.interval.is_zero() && settings.staleness >= settings.interval);
                 assert!(settings.half_life.is_none_or(|half_life| half_life > 0));
                 assert!(settings.window.start(now) <= now);

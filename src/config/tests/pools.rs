@@ -1,0 +1,59 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+#[test]
+fn an_invalid_shard_keeps_its_node_pool() {
+    let shard = |created: i64, generation: i64, spec: Value| {
+        Some(Seen {
+            created,
+            ..seen(generation, spec)
+        })
+    };
+    // Names and scopes of the shards, which are those of the pools that have one.
+    let of_pools = |resolver: &Resolver| -> Vec<(String, Scope)> {
+        let (resolved, _) = resolver.resolve();
+        let scopes = resolved.shards.iter().map(ShardRules::scope);
+        let pools = scopes.clone().filter_map(|scope| match scope {
+            Scope::Cluster => None,
+            Scope::Pool(pool) => Some(pool),
+        });
+        assert_eq!(
+            pools.collect::<BTreeSet<_>>(),
+            resolved.common.components.pools.with_shard
+        );
+        resolved
+            .shards
+            .iter()
+            .map(|shard| shard.name.clone())
+            .zip(scopes)
+            .collect()
+    };
+    let cluster = |name: &str| (name.to_owned(), Scope::Cluster);
+    let pool = |name: &str, pool: &str| (name.to_owned(), Scope::Pool(pool.into()));
+    // It was never valid.
+    let mut resolver = Resolver::new(flags());
+    resolver.shard("default", shard(1, 1, json!({})));
+    let invalid = json!({"partitionLabelValue": "blue", "placementStrategy": {"gpu": "scatter"}});
+    resolver.shard("blue", shard(2, 1, invalid.clone()));
+    assert_eq!(of_pools(&resolver), [pool("blue", "blue"), cluster("default")]);
+    // It was moved to another pool, and another shard serves the old one now.
+    resolver.shard("blue", shard(2, 2, json!({"partitionLabelValue": "red", "kValue": 3})));
+    resolver.shard("blue", shard(2, 3, invalid));
+    resolver.shard("red", shard(3, 1, json!({"partitionLabelValue": "red"})));
+    assert_eq!(
+        of_pools(&resolver),
+        [pool("blue", "blue"), cluster("default"), pool("red", "red")]
+    );
+    let (resolved, _) = resolver.resolve();
+    let proportion = resolved.shards[0].rules.policy.plugins.proportion;
+    assert_eq!(proportion.unwrap().k_value, 3_000_000, "the last valid state counts");
+    // A pool that no label can name: the earlier one, or none.
+    let garbage = json!({"partitionLabelValue": "no label"});
+    resolver.shard("red", shard(3, 2, garbage.clone()));
+    resolver.shard("older", shard(0, 1, garbage));
+    assert_eq!(
+        of_pools(&resolver),
+        [pool("blue", "blue"), cluster("default"), pool("red", "red")]
+    );
+}
