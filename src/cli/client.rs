@@ -14,7 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
 use crate::api::names::{header as named, object};
-use crate::api::views::Problem;
+use crate::api::views::{NodeList, Problem, WorkloadList};
 use credentials::Credentials;
 pub use flags::{Kubeconfig, Subject, Token, Where};
 
@@ -141,6 +141,20 @@ impl Client {
         self.ask(Method::GET, path, Vec::new()).await
     }
 
+    /// All pages of a list in order of names.
+    ///
+    /// # Errors
+    /// When the operator cannot be reached or refuses.
+    pub async fn list<T: DeserializeOwned + Paged>(&self, path: &str) -> anyhow::Result<T> {
+        let mut whole: T = self.get(path).await?;
+        while let Some(last) = whole.next() {
+            let mark = if path.contains('?') { '&' } else { '?' };
+            let page: T = self.get(&format!("{path}{mark}after={last}")).await?;
+            whole.append(page);
+        }
+        Ok(whole)
+    }
+
     /// Sends a POST request.
     ///
     /// # Errors
@@ -214,6 +228,36 @@ impl Client {
     }
 }
 
+/// A list that the operator hands out in pages.
+pub trait Paged {
+    /// The value of `after` for the next page.
+    fn next(&self) -> Option<&str>;
+    /// Adds the entries of the next page.
+    fn append(&mut self, page: Self);
+}
+
+impl Paged for NodeList {
+    fn next(&self) -> Option<&str> {
+        self.next.as_deref()
+    }
+
+    fn append(&mut self, page: Self) {
+        self.nodes.extend(page.nodes);
+        self.next = page.next;
+    }
+}
+
+impl Paged for WorkloadList {
+    fn next(&self) -> Option<&str> {
+        self.next.as_deref()
+    }
+
+    fn append(&mut self, page: Self) {
+        self.workloads.extend(page.workloads);
+        self.next = page.next;
+    }
+}
+
 /// The address without a slash at its end.
 fn plain(url: &str) -> anyhow::Result<String> {
     if !url.starts_with("http://") {
@@ -228,3 +272,6 @@ fn refusal(text: &str) -> String {
     let message = status.as_ref().and_then(|status| status["message"].as_str());
     message.unwrap_or(text).trim().chars().take(400).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,7 +92,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn evict_all(client: &Client, queue: &str, how: evict::Evictions) -> anyhow::Result<()> {
     let (deadline, mut trouble) = (Instant::now() + how.timeout, None);
     loop {
-        let list: WorkloadList = client.get(&format!("/workloads?queue={queue}")).await?;
+        let list: WorkloadList = client.list(&format!("/workloads?queue={queue}")).await?;
         let runs = |workload: &&Workload| workload.pods.running + workload.pods.leaving > 0;
         let running: Vec<&Workload> = list.workloads.iter().filter(runs).collect();
         let noted = list.workloads.iter().all(|workload| workload.held.is_some());

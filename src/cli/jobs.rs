@@ -41,7 +41,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
             .map(|namespace| format!("namespace={namespace}")),
     );
     asked.extend(args.queue.as_ref().map(|queue| format!("queue={queue}")));
-    let mut list: WorkloadList = client.get(&format!("/workloads?{}", asked.join("&"))).await?;
+    let mut list: WorkloadList = client.list(&format!("/workloads?{}", asked.join("&"))).await?;
     if args.waiting {
         list.workloads.retain(waits);
     }

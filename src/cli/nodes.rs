@@ -36,7 +36,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         show::answer(args.output, &node, |look| words(std::slice::from_ref(&node), look))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut list: NodeList = client.get("/nodes").await?;
+    let mut list: NodeList = client.list("/nodes").await?;
     if args.gpu {
         list.nodes.retain(|node| node.gpus.is_some());
     }

@@ -81,10 +81,10 @@ fn lines() -> usize {
 }
 
 async fn picture(client: &Client, lines: usize) -> anyhow::Result<String> {
-    let list: WorkloadList = client.get("/workloads").await?;
+    let list: WorkloadList = client.list("/workloads").await?;
     // The caller may lack the right to list these.
     let queues: Option<QueueList> = client.get("/queues").await.ok();
-    let nodes: Option<NodeList> = client.get("/nodes").await.ok();
+    let nodes: Option<NodeList> = client.list("/nodes").await.ok();
     let look = Look::of(Output::Table);
     let nodes = nodes.as_ref().map(|list| list.nodes.as_slice());
     let mut text = summary(nodes, &list.workloads, &look);

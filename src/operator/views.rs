@@ -37,6 +37,8 @@ use what_if::WhatIfs;
 
 /// Prefix of all paths.
 pub const PREFIX: &str = "/api/v1";
+/// The maximum number of entries of a list of nodes or workloads; others are on the next pages. It bounds the memory for a response.
+pub const PAGE: usize = 5_000;
 
 /// The views, and the access check.
 pub struct Views {
@@ -141,6 +143,11 @@ async fn get_gpu_map(State(views): State<Shared>, headers: HeaderMap) -> Answer 
     rendered(&overview, "gpu-map", &headers, || nodes::map(&overview)).await
 }
 
+/// The number of entries of a page; `asked`: the requested one.
+fn of_page(asked: Option<usize>) -> usize {
+    asked.unwrap_or(PAGE).min(PAGE)
+}
+
 /// Parameters of the list of nodes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -162,7 +169,7 @@ async fn list_nodes(State(views): State<Shared>, Query(asked): Query<NodesAsked>
         let asked = nodes::Asked {
             shard: asked.shard.as_deref(),
             after: asked.after.as_deref(),
-            limit: asked.limit,
+            limit: Some(of_page(asked.limit)),
         };
         let mut list = nodes::list(&overview, &asked, &visible);
         list.meta.namespaces_left_out = left_out;
@@ -227,7 +234,7 @@ async fn list_workloads(
             contains: asked.contains.as_deref(),
             order: asked.order,
             after: asked.after.as_deref(),
-            limit: asked.limit,
+            limit: Some(of_page(asked.limit)),
         };
         let mut list = workloads::list(&overview, &asked, &visible);
         list.meta.namespaces_left_out = left_out;
@@ -389,6 +396,7 @@ async fn explain_queue(State(views): State<Shared>, Path(name): Path<String>, he
         queue: Some(&name),
         waiting: true,
         order: views::WorkloadOrder::Line,
+        limit: Some(explain::WAITING_LISTED),
         ..workloads::Asked::default()
     };
     let all = workloads::list(&overview, &asked, &visible).workloads;

@@ -27,8 +27,8 @@ impl Picture {
     /// When the operator does not answer.
     pub async fn take(operator: &Client) -> anyhow::Result<Option<Self>> {
         let queues: QueueList = operator.get("/queues").await?;
-        let nodes: NodeList = operator.get("/nodes").await?;
-        let workloads: WorkloadList = operator.get(&format!("/workloads?namespace={NAMESPACE}")).await?;
+        let nodes: NodeList = operator.list("/nodes").await?;
+        let workloads: WorkloadList = operator.list(&format!("/workloads?namespace={NAMESPACE}")).await?;
         let same = queues.meta.as_of == nodes.meta.as_of && nodes.meta.as_of == workloads.meta.as_of;
         Ok(same.then(|| Self::of(queues.queues, nodes.nodes, workloads.workloads)))
     }

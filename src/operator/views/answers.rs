@@ -26,6 +26,11 @@ pub async fn rendered<T: Serialize>(
     if let Some(body) = overview.rendered(&key) {
         return Ok(response(headers, body));
     }
+    let _turn = overview.turn().await;
+    // Another caller may have asked for the same.
+    if let Some(body) = overview.rendered(&key) {
+        return Ok(response(headers, body));
+    }
     let began = Instant::now();
     let text = serde_json::to_vec(&make()).map_err(failed)?;
     let digest = digest_but(&text, overview.meta.as_of);

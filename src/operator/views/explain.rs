@@ -214,7 +214,10 @@ fn reason(held: &Held) -> String {
     reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
-/// A queue. `waiting`: the workloads that wait in it, in the order of the queue.
+/// So many of the workloads that wait in a queue are listed.
+pub const WAITING_LISTED: usize = 5;
+
+/// A queue. `waiting`: the first workloads that wait in it, in the order of the queue.
 pub fn queue(overview: &Overview, path: &[Queue], waiting: &[&Workload]) -> Option<Explanation> {
     let queue = path.first()?;
     let name = &queue.name;
@@ -248,7 +251,7 @@ pub fn queue(overview: &Overview, path: &[Queue], waiting: &[&Workload]) -> Opti
         counted(queue.running, "workload"),
         queue.waiting
     ));
-    let first = waiting.iter().take(5).filter_map(|workload| {
+    let first = waiting.iter().take(WAITING_LISTED).filter_map(|workload| {
         let said = workload.verdict.as_ref()?;
         let position = workload.position.map_or_else(String::new, |at| format!("{at}. "));
         Some(format!(

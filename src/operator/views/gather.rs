@@ -1,7 +1,7 @@
 //! Reads the overview from the schedulers, one page at a time, and caches it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -140,6 +140,7 @@ impl Gatherer {
                 queues,
                 groups,
                 positions: positions(order),
+                shown_queues: OnceLock::new(),
             });
         }
         let meta = self.meta(as_of, &shards);

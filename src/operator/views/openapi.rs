@@ -11,7 +11,11 @@ use crate::api::views;
 type Parameter = (&'static str, &'static str, &'static str);
 
 const AFTER: Parameter = ("after", "query", "The `next` of the answer before");
-const LIMIT: Parameter = ("limit", "query", "So many at most; all if absent");
+const LIMIT: Parameter = (
+    "limit",
+    "query",
+    "So many at most. Lists of nodes and workloads have at most 5,000 entries",
+);
 const NAMESPACE: Parameter = ("namespace", "path", "The namespace");
 
 /// `GET /api/v1/openapi.json`.

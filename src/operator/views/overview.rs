@@ -1,13 +1,14 @@
 //! The state of the whole cluster at one time, and the cached responses made from it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::body::Body;
-use crate::api::views::Meta;
+use crate::api::views::{Meta, Queue};
 use crate::components::bus::{GroupSeen, NodeSeen, QueueSeen};
 use crate::components::watches::Stores;
 
@@ -16,8 +17,11 @@ const AT_LEAST: Duration = Duration::from_secs(1);
 const AT_MOST: Duration = Duration::from_secs(10);
 /// It is cached for so many times the time that it took to read.
 const SHARE: u32 = 100;
-/// Maximum number of cached responses.
+/// Maximum number of cached responses, and of their bytes.
 const KEPT: usize = 64;
+const KEPT_BYTES: usize = 32 << 20;
+/// So many responses are computed at once; others wait.
+const AT_ONCE: usize = 2;
 
 /// A SchedulingShard, as its scheduler reports it.
 pub struct Shard {
@@ -33,6 +37,8 @@ pub struct Shard {
     pub groups: Vec<GroupSeen>,
     /// Positions in the queues: by namespace and name of the pod group.
     pub positions: HashMap<crate::components::bus::GroupKey, usize>,
+    /// Its queues as they are shown, computed when they are asked for first.
+    pub shown_queues: OnceLock<Vec<Queue>>,
 }
 
 /// See the module.
@@ -46,7 +52,15 @@ pub struct Overview {
     namespaces: BTreeSet<String>,
     made: Instant,
     cost: Mutex<Duration>,
-    answers: Mutex<HashMap<String, Body>>,
+    answers: Mutex<Answers>,
+    turns: Semaphore,
+}
+
+/// Cached responses, and the sum of their bytes.
+#[derive(Default)]
+struct Answers {
+    by_key: HashMap<String, Body>,
+    bytes: usize,
 }
 
 impl Overview {
@@ -67,6 +81,7 @@ impl Overview {
             made: Instant::now(),
             cost: Mutex::new(cost),
             answers: Mutex::default(),
+            turns: Semaphore::new(AT_ONCE),
         }
     }
 
@@ -81,18 +96,25 @@ impl Overview {
         self.made.elapsed() < (cost * SHARE).clamp(AT_LEAST, AT_MOST)
     }
 
+    /// Waits until a response may be computed, with memory that others do not use at that time. `None` does not occur: the semaphore stays open.
+    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.turns.acquire().await.ok()
+    }
+
     /// A cached response.
     pub fn rendered(&self, key: &str) -> Option<Body> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.get(key).cloned()
+        answers.by_key.get(key).cloned()
     }
 
     /// Caches a response; `took`: how long its computation took.
     pub fn keep(&self, key: String, body: Body, took: Duration) {
         *self.cost.lock().unwrap_or_else(PoisonError::into_inner) += took;
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if answers.len() < KEPT {
-            answers.insert(key, body);
+        let bytes = answers.bytes + key.len() + body.bytes.len();
+        if answers.by_key.len() < KEPT && bytes <= KEPT_BYTES {
+            answers.bytes = bytes;
+            answers.by_key.insert(key, body);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::engine::input::Time;
 pub fn list(overview: &Overview) -> QueueList {
     let mut queues = Vec::new();
     for shard in &overview.shards {
-        queues.extend(of_shard(overview, shard));
+        queues.extend(of_shard(overview, shard).iter().cloned());
     }
     QueueList {
         meta: overview.meta.clone(),
@@ -28,19 +28,24 @@ pub fn list(overview: &Overview) -> QueueList {
 pub fn path_up(overview: &Overview, shard: &Shard, name: &str) -> Vec<Queue> {
     let all = of_shard(overview, shard);
     let mut path: Vec<Queue> = Vec::new();
-    let mut next = Some(name.to_owned());
+    let mut next = Some(name);
     while let Some(queue) = next.and_then(|name| all.iter().find(|queue| queue.name == name)) {
         // Parents that form a cycle.
         if path.iter().any(|known| known.name == queue.name) {
             break;
         }
-        next = queue.parent.clone();
+        next = queue.parent.as_deref();
         path.push(queue.clone());
     }
     path
 }
 
-fn of_shard(overview: &Overview, shard: &Shard) -> Vec<Queue> {
+/// The queues of a shard, computed once for each overview.
+fn of_shard<'s>(overview: &Overview, shard: &'s Shard) -> &'s [Queue] {
+    shard.shown_queues.get_or_init(|| shown(overview, shard))
+}
+
+fn shown(overview: &Overview, shard: &Shard) -> Vec<Queue> {
     let counts = counts(overview, shard);
     let by_name: BTreeMap<&str, &QueueSeen> = shard.queues.iter().map(|queue| (&*queue.name, queue)).collect();
     let mut below: BTreeMap<&str, Vec<&QueueSeen>> = BTreeMap::new();
@@ -99,16 +104,16 @@ fn problem(queue: &QueueSeen, all: &BTreeMap<&str, &QueueSeen>) -> Option<String
 }
 
 /// How many workloads wait and how many hold resources, per queue, with the queues below it.
-fn counts(overview: &Overview, shard: &Shard) -> HashMap<String, (usize, usize)> {
+fn counts<'o>(overview: &'o Overview, shard: &'o Shard) -> HashMap<&'o str, (usize, usize)> {
     let parents = overview.parents();
-    let mut counts: HashMap<String, (usize, usize)> = HashMap::new();
+    let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
     for group in &shard.groups {
         let waits = usize::from(group.pods.waiting > 0);
         let runs = usize::from(group.pods.placed > 0);
         let mut at = Some(&*group.queue);
         for _ in 0..=shard.queues.len() {
             let Some(queue) = at else { break };
-            let count = counts.entry(queue.to_owned()).or_default();
+            let count = counts.entry(queue).or_default();
             count.0 += waits;
             count.1 += runs;
             at = parents.get(queue).copied();
@@ -117,7 +122,7 @@ fn counts(overview: &Overview, shard: &Shard) -> HashMap<String, (usize, usize)>
     counts
 }
 
-fn show(overview: &Overview, shard: &Shard, queue: &QueueSeen, counts: &HashMap<String, (usize, usize)>) -> Queue {
+fn show(overview: &Overview, shard: &Shard, queue: &QueueSeen, counts: &HashMap<&str, (usize, usize)>) -> Queue {
     let (waiting, running) = counts.get(&*queue.name).copied().unwrap_or_default();
     let [cpu, memory, gpu] = queue.weight.map(|weight| weight as f64 / 1e6);
     let [used_cpu, used_memory, used_gpu] = queue.usage.map(|part| part as f64 / 1e9);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::super::body::body;
+use super::super::body::{Body, body};
 use super::*;
 use crate::api::views::Meta;
 use crate::components::watches::Stores;
@@ -49,6 +49,7 @@ fn busy(nodes: usize) -> Overview {
         queues: Vec::new(),
         groups: Vec::new(),
         positions: HashMap::new(),
+        shown_queues: std::sync::OnceLock::new(),
     };
     Overview::new(meta, vec![shard], Arc::new(Stores::default()), Duration::ZERO)
 }
@@ -74,4 +75,25 @@ fn of_pods_that_the_caller_may_not_see_only_the_sum_is_shown() {
     let gpus = list.nodes[0].gpus.as_ref().unwrap();
     assert_eq!((gpus.users.len(), gpus.used_by_others), (6, 2.0));
     assert!(gpus.users.iter().all(|user| user.namespace == "team"));
+}
+
+#[test]
+fn cached_responses_are_bounded_in_number_and_bytes() {
+    let keep = |bytes: usize| {
+        let overview = busy(0);
+        let body = Body {
+            bytes: vec![b'x'; bytes].into(),
+            compressed: false,
+            tag: None,
+        };
+        for number in 0..100 {
+            overview.keep(number.to_string(), body.clone(), Duration::ZERO);
+        }
+        (0..100)
+            .filter(|number| overview.rendered(&number.to_string()).is_some())
+            .count()
+    };
+    assert_eq!(keep(1), 64);
+    // Up to 32 MiB, with their keys.
+    assert_eq!(keep(1 << 20), 31);
 }
