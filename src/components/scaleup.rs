@@ -31,7 +31,7 @@ use need::{Need, Plan, Scaling};
 const AFTER: Duration = Duration::from_millis(500);
 /// After a scaling pod has ended, none is created for this time.
 const COOL_DOWN: Duration = Duration::from_secs(60);
-/// Wait before failed changes are retried.
+/// Wait before failed changes are retried, and before a refused scaling pod is.
 const RETRY: Backoff = Backoff {
     first: Duration::from_secs(5),
     longest: Duration::from_secs(300),
@@ -96,6 +96,8 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToScaleUp>) -> Resu
 /// The result of one round of changes.
 struct Done {
     made: Vec<(String, Scaling)>,
+    /// The pods whose scaling pods were refused.
+    refused: Vec<Key>,
     any_gone: bool,
     failed: bool,
 }
@@ -166,7 +168,10 @@ impl ScaleUp {
         self.cool_until = self.cool_until.filter(|until| *until > now);
         self.made
             .retain(|name, (_, at)| now < *at + SHOWN && !self.need.shows(name));
-        let mut plan = self.need.plan(self.made.values().map(|(scaling, _)| scaling));
+        let mut plan = self.need.plan(self.made.values().map(|(scaling, _)| scaling), now);
+        if let Some(at) = self.need.next_attempt(now) {
+            self.plan(at);
+        }
         if let Some(until) = self.cool_until.filter(|_| !plan.make.is_empty()) {
             plan.make.clear();
             self.plan(until);
@@ -182,6 +187,19 @@ impl ScaleUp {
         }
         let made = done.made.into_iter();
         self.made.extend(made.map(|(name, scaling)| (name, (scaling, now))));
+        if !done.refused.is_empty() {
+            if !self.need.has_refused() {
+                let ns = &self.context.settings.own_pods.scaling.namespace;
+                warn!(
+                    ns,
+                    "scaling pods are refused; others are created, and these tried again later"
+                );
+            }
+            for key in &done.refused {
+                self.need.refused(key, now);
+            }
+            self.plan(now + AFTER);
+        }
         if done.any_gone {
             self.cool_until = Some(now + COOL_DOWN);
             self.plan(now + COOL_DOWN);
@@ -198,10 +216,11 @@ impl ScaleUp {
     }
 }
 
-/// Sends the changes of a plan until one fails.
+/// Sends the changes of a plan until one fails. If a scaling pod is refused, those of other pods need not be.
 async fn carry_out(context: Context, plan: Plan) -> Done {
     let mut done = Done {
         made: Vec::new(),
+        refused: Vec::new(),
         any_gone: false,
         failed: false,
     };
@@ -235,7 +254,11 @@ async fn carry_out(context: Context, plan: Plan) -> Done {
             }
             // It exists: the watch will show it.
             Err(Some(Failure::Conflict)) => {}
-            Err(_) => {
+            Err(Some(Failure::Refused)) => {
+                done.refused.push(key.key());
+                continue;
+            }
+            Err(Some(Failure::Gone | Failure::Busy | Failure::Unknown) | None) => {
                 done.failed = true;
                 return done;
             }
@@ -268,3 +291,7 @@ async fn sent<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Op
         Err(_) => Err(None),
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "devcluster")]
+mod tests;

@@ -18,10 +18,14 @@ use crate::components::runtime_classes::RuntimeClasses;
 use crate::components::watches::Stores;
 use crate::components::{Context, Settings};
 
-/// Time limit for reading the owners of a pod. After it the pod counts as its own owner: a late answer is worse than a missing label.
+/// Time limit for reading the owners of a pod. After it they are unknown: a late answer is worse than a missing label.
 const OWNERS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for all reads of a request. API servers wait ten seconds for the webhook, and refuse the pod then.
 const TIMEOUT: Duration = Duration::from_secs(6);
+
+/// The API server does not answer.
+#[derive(Debug)]
+pub struct Unanswered;
 
 /// Answers from the watches' stores, and from the API server where those may be behind.
 pub struct Lookups {
@@ -51,6 +55,27 @@ impl Lookups {
         self.stores.queues.get("", name)
     }
 
+    /// A queue that the watch does not show; perhaps it was created a moment ago.
+    ///
+    /// # Errors
+    /// If the API server does not answer.
+    pub async fn read_queue(&self, name: &str) -> Result<Option<Queue>, Unanswered> {
+        // No queue has another name, and this one becomes part of a request path.
+        let may_be_named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(may_be_named) {
+            return Ok(None);
+        }
+        let queues: Api<Queue> = Api::all(self.reads.clone());
+        match tokio::time::timeout(TIMEOUT, queues.get_opt(name)).await {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(error)) => {
+                debug!(%error, queue = name, "a queue cannot be read");
+                Err(Unanswered)
+            }
+            Err(_elapsed) => Err(Unanswered),
+        }
+    }
+
     /// The names of the PriorityClasses, as last seen.
     #[must_use]
     pub fn priority_classes(&self) -> Vec<String> {
@@ -63,7 +88,7 @@ impl Lookups {
         self.runtime_classes.exists(name).await
     }
 
-    /// The queue that a pod will run in. `None` if that is unknown: the pod belongs to a group of another client,
+    /// The queue that a pod will run in. `None` if that is unknown: the pod belongs to a group of another client, its owners cannot be read,
     /// or the API server does not answer.
     pub async fn workload(&self, pod: &Pod) -> Option<Workload> {
         let found = tokio::time::timeout(TIMEOUT, self.look_up(pod)).await;
@@ -76,17 +101,10 @@ impl Lookups {
     async fn look_up(&self, pod: &Pod) -> Option<Workload> {
         let (queue, source) = self.queue(pod).await?;
         let mut tree = tree(&self.stores);
-        if !tree.contains(&queue) {
-            // Perhaps it was created a moment ago.
-            let found = Api::<Queue>::all(self.reads.clone()).get_opt(&queue).await;
-            match found {
-                Ok(Some(found)) => tree.insert(&found),
-                Ok(None) => {}
-                Err(error) => {
-                    debug!(%error, queue, "the queue of a new pod cannot be looked up");
-                    return None;
-                }
-            }
+        if !tree.contains(&queue)
+            && let Some(found) = self.read_queue(&queue).await.ok()?
+        {
+            tree.insert(&found);
         }
         Some(Workload { queue, source, tree })
     }
@@ -107,11 +125,19 @@ impl Lookups {
         let (chain, found) = match tokio::time::timeout(OWNERS_TIMEOUT, walk).await {
             Ok((Ok(Chain::Owned(chain)), found)) => (chain, found),
             Ok((Ok(Chain::OptedOut), _)) => return self.queue_of_group(pod),
-            Ok((Err(error), _)) => {
-                debug!(%error, "the owners of a new pod cannot be looked up");
+            unread => {
+                if let Ok((Err(error), _)) = unread {
+                    debug!(%error, "the owners of a new pod cannot be looked up");
+                }
+                let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+                let labels = pod.metadata.labels.as_ref();
+                let own = labels.and_then(|labels| labels.get(&self.settings.queue_label_key));
+                // A guess on the pod would precede the project of its owner, which the grouper reads later.
+                if !owners.is_empty() && own.is_none_or(String::is_empty) {
+                    return None;
+                }
                 (Vec::new(), known.resolve(&without_owners(pod)).await)
             }
-            Err(_elapsed) => (Vec::new(), known.resolve(&without_owners(pod)).await),
         };
         if let Ok(Found::Skipped) = found {
             return self.queue_of_group(pod);
@@ -176,3 +202,7 @@ fn without_label(pod: &Pod, key: &str) -> Pod {
     }
     pod
 }
+
+#[cfg(test)]
+#[cfg(feature = "devcluster")]
+mod tests;

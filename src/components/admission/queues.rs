@@ -29,6 +29,16 @@ pub struct Rules {
     pub protect: bool,
 }
 
+/// The parent that a created or changed queue names.
+#[must_use]
+pub fn parent(request: &Request) -> Option<String> {
+    if !matches!(request.operation, Operation::Create | Operation::Update) {
+        return None;
+    }
+    let queue: Queue = request.object.read().ok()?;
+    queue.spec.parent_queue.filter(|parent| !parent.is_empty())
+}
+
 /// Reviews the creation, change or deletion of a queue.
 #[must_use]
 pub fn validate(request: &Request, find: &Find<'_>, rules: Rules) -> Verdict {

@@ -25,7 +25,7 @@ use tracing::info;
 use super::body::Bodies;
 use super::connections::{Connections, IDLE};
 use super::handshakes::Handshakes;
-use super::lookups::Lookups;
+use super::lookups::{Lookups, Unanswered};
 use super::pods::PodContext;
 use super::pods::gpu_sharing::random_suffix;
 use super::review::{Answer, Operation, Request, Review, Verdict};
@@ -184,12 +184,7 @@ async fn validate_queue(answers: Shared, request: HttpRequest) -> Response {
         Ok(webhooks) => webhooks,
         Err(status) => return status.into_response(),
     };
-    let rule = async |request: &Request| {
-        let find = |name: &str| webhooks.lookups.queue_named(name);
-        let rules = webhooks.settings.queue_rules;
-        let hints = hints::of_queue(request, &find, rules.quotas);
-        queues::validate(request, &find, rules).warn(hints)
-    };
+    let rule = async |request: &Request| webhooks.review_queue(request).await;
     webhooks
         .answer("validate-queue", weight::Kind::Other, request, rule)
         .await
@@ -285,6 +280,31 @@ impl Webhooks {
         let mut pod = pods::ours(request, &self.settings).ok()??;
         pod.metadata.namespace.get_or_insert_with(|| request.namespace.clone());
         self.lookups.workload(&pod).await
+    }
+
+    /// The verdict on a queue. Its parent is read where it must exist and the watch does not show it: both may have been created together.
+    async fn review_queue(&self, request: &Request) -> Verdict {
+        let rules = self.settings.queue_rules;
+        let unseen = |parent: &String| rules.quotas && self.lookups.queue_named(parent).is_none();
+        let mut read = None;
+        if let Some(parent) = queues::parent(request).filter(unseen) {
+            match self.lookups.read_queue(&parent).await {
+                Ok(found) => read = found.map(|queue| (parent, Arc::new(queue))),
+                Err(Unanswered) => {
+                    let name = &request.name;
+                    return Verdict::deny(format!(
+                        "queue {name}: its parent queue {parent} cannot be read now. Try again"
+                    ));
+                }
+            }
+        }
+        let find = |name: &str| {
+            let parent = read.iter().find(|(parent, _)| parent == name);
+            let seen = self.lookups.queue_named(name);
+            seen.or_else(|| parent.map(|(_, queue)| Arc::clone(queue)))
+        };
+        let hints = hints::of_queue(request, &find, rules.quotas);
+        queues::validate(request, &find, rules).warn(hints)
     }
 
     /// Whether the cluster has the runtime class for the pod, if a rule needs it.

@@ -1,5 +1,6 @@
 //! The number of missing GPUs, and the scaling pods for them. Pure.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -7,8 +8,9 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
+use tokio::time::Instant;
 
-use super::Settings;
+use super::{RETRY, Settings};
 use crate::api::gpu_request::{self, GpuShare, Part, WHOLE};
 use crate::api::names::{condition, label, reason, resource};
 use crate::api::quantity::{Amount, Format};
@@ -27,6 +29,9 @@ pub struct Waiting {
     devices: i64,
     /// The scheduler reported that there is no place; until then an existing scaling pod for it stays.
     unschedulable: bool,
+    /// How often its scaling pod was refused, and until when it is not tried again.
+    refusals: u32,
+    held_until: Option<Instant>,
 }
 
 /// A scaling pod.
@@ -103,12 +108,47 @@ pub struct Need {
     scaling: BTreeMap<String, Scaling>,
 }
 
-/// What pods of a namespace lack, in hundredths of GPUs, and the whole GPUs that scaling pods request: the sum, and the most of one.
+/// What pods of a namespace lack, and what scaling pods request for them.
+///
+/// Whole GPUs are computed for each namespace, so that an excessive request in one does not affect the others. The hundredths beyond them are
+/// added up over all namespaces, so that small portions in many namespaces get one GPU together. Those of a namespace where a pod requests several
+/// devices are left out: perhaps no node has as many, and other namespaces would wait for it.
 #[derive(Debug, Default)]
 struct GpuShortage {
+    /// Hundredths of GPUs that the pods lack.
     hundredths: i64,
+    /// The most devices that one of the pods lacks.
+    devices: i64,
+    /// GPUs that scaling pods request: the sum, and the most of one.
     total: i64,
     most: i64,
+}
+
+impl GpuShortage {
+    fn request(&mut self, gpus: i64) {
+        self.total = self.total.saturating_add(gpus);
+        self.most = self.most.max(gpus);
+    }
+
+    /// Whole GPUs that the pods lack.
+    fn whole(&self) -> i64 {
+        self.hundredths / 100
+    }
+
+    /// Hundredths beyond these.
+    fn rest(&self) -> i64 {
+        self.hundredths % 100
+    }
+
+    /// Whether the rest is added to that of other namespaces.
+    fn is_shared(&self) -> bool {
+        self.devices.max(self.most) <= 1
+    }
+
+    /// Whether a GPU is requested beyond the whole ones, which pods of other namespaces can use.
+    fn spares_one(&self) -> bool {
+        self.is_shared() && self.total > self.whole()
+    }
 }
 
 impl Need {
@@ -126,12 +166,13 @@ impl Need {
     pub fn pod(&mut self, pod: &Arc<Pod>) -> bool {
         let key = Key::of(&pod.metadata);
         match self.read(pod) {
-            Some(waiting) => {
-                let same = |before: &Waiting| {
-                    (before.hundredths, before.devices, before.unschedulable)
-                        == (waiting.hundredths, waiting.devices, waiting.unschedulable)
-                };
-                let known = self.waiting.get(&key).is_some_and(same);
+            Some(mut waiting) => {
+                let mut known = false;
+                if let Some(before) = self.waiting.get(&key) {
+                    known = (before.hundredths, before.devices, before.unschedulable)
+                        == (waiting.hundredths, waiting.devices, waiting.unschedulable);
+                    (waiting.refusals, waiting.held_until) = (before.refusals, before.held_until);
+                }
                 self.waiting.insert(key, waiting);
                 !known
             }
@@ -142,6 +183,27 @@ impl Need {
     /// A pod was deleted. Returns whether the need may change.
     pub fn pod_gone(&mut self, key: &Key) -> bool {
         self.waiting.remove(key).is_some()
+    }
+
+    /// The scaling pod for a pod was refused: others are created in its place, until it is tried again.
+    pub fn refused(&mut self, key: &Key, now: Instant) {
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            waiting.refusals = waiting.refusals.saturating_add(1);
+            waiting.held_until = Some(now + RETRY.wait(waiting.refusals));
+        }
+    }
+
+    /// Whether the scaling pod of a waiting pod was refused.
+    #[must_use]
+    pub fn has_refused(&self) -> bool {
+        self.waiting.values().any(|waiting| waiting.refusals > 0)
+    }
+
+    /// When the next scaling pod that was refused is tried again.
+    #[must_use]
+    pub fn next_attempt(&self, now: Instant) -> Option<Instant> {
+        let held = self.waiting.values().filter_map(|waiting| waiting.held_until);
+        held.filter(|until| *until > now).min()
     }
 
     /// A scaling pod was created or changed. Returns whether the need may change.
@@ -176,6 +238,8 @@ impl Need {
             hundredths: hundredths.max(1),
             devices,
             unschedulable: refused.unwrap_or(false),
+            refusals: 0,
+            held_until: None,
         })
         .filter(|_| refused != Some(false))
     }
@@ -187,7 +251,7 @@ impl Need {
     }
 
     /// The changes to make; `made` are scaling pods that the watch does not show yet.
-    pub fn plan<'a>(&'a self, made: impl Iterator<Item = &'a Scaling>) -> Plan {
+    pub fn plan<'a>(&'a self, made: impl Iterator<Item = &'a Scaling>, now: Instant) -> Plan {
         let stays = |scaling: &Scaling| !scaling.finished && self.waiting.contains_key(&scaling.pod);
         let gone = self
             .scaling
@@ -203,29 +267,42 @@ impl Need {
         if !plan.take_away.is_empty() {
             return plan;
         }
-        // By namespace: an excessive request in one does not affect the others.
         let mut shortages: BTreeMap<&str, GpuShortage> = BTreeMap::new();
         let mut there = BTreeSet::new();
         for scaling in self.scaling.values().chain(made) {
             let shortage = shortages.entry(&scaling.pod.namespace).or_default();
             // Its name is in use until it is deleted, but the autoscaler adds no node for it any more.
             if there.insert(&scaling.pod) && !scaling.leaves {
-                shortage.total = shortage.total.saturating_add(scaling.gpus);
-                shortage.most = shortage.most.max(scaling.gpus);
+                shortage.request(scaling.gpus);
             }
         }
-        let candidates = || self.waiting.iter().filter(|(_, waiting)| waiting.unschedulable);
-        for (key, waiting) in candidates() {
+        let candidates = self.waiting.iter().filter(|(_, waiting)| waiting.unschedulable);
+        let mut candidates: Vec<_> = candidates.collect();
+        for (key, waiting) in &candidates {
             let shortage = shortages.entry(&key.namespace).or_default();
             let own = waiting.hundredths.saturating_mul(waiting.devices);
             shortage.hundredths = shortage.hundredths.saturating_add(own);
+            shortage.devices = shortage.devices.max(waiting.devices);
         }
-        for (key, waiting) in candidates() {
+        let shared = || shortages.values().filter(|shortage| shortage.is_shared());
+        let rests: i64 = shared().map(GpuShortage::rest).sum();
+        let spared: i64 = shared().map(|shortage| i64::from(shortage.spares_one())).sum();
+        // GPUs for what is beyond whole ones, in all namespaces.
+        let mut missing = (rests + 99) / 100 - spared;
+        let is_held = |waiting: &Waiting| waiting.held_until.is_some_and(|until| until > now);
+        candidates.retain(|(key, waiting)| !there.contains(key) && !is_held(waiting));
+        // Those that were refused come last, so that others have their turn.
+        candidates.sort_by_key(|(_, waiting)| waiting.refusals);
+        for (key, waiting) in candidates {
             let shortage = shortages.entry(&key.namespace).or_default();
-            let needed = shortage.hundredths.saturating_add(99) / 100;
-            if !there.contains(key) && (needed > shortage.total || waiting.devices > shortage.most) {
-                shortage.total = shortage.total.saturating_add(waiting.devices);
-                shortage.most = shortage.most.max(waiting.devices);
+            let lacks = match shortage.total.cmp(&shortage.whole()) {
+                Ordering::Less => true,
+                Ordering::Equal => shortage.rest() > 0 && (missing > 0 || !shortage.is_shared()),
+                Ordering::Greater => false,
+            };
+            if lacks || waiting.devices > shortage.most.max(1) {
+                shortage.request(waiting.devices);
+                missing -= i64::from(shortage.spares_one());
                 plan.make.push((WaitingPod(Arc::clone(&waiting.pod)), waiting.devices));
             }
         }

@@ -96,36 +96,3 @@ async fn scaling_pods_are_created_and_deleted_after_writes_that_hang() {
     assert_eq!(hangs.map(|rule| faults.struck(rule)), [1, 1]);
     operator.assert_no_errors();
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_scaling_pod_that_is_refused_ends_the_round() {
-    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
-    let operator = lab
-        .replica_with("one", &["--gpu-sharing", "--cluster-autoscaling"])
-        .await;
-    let faults = lab.server.faults();
-    let creates = Match {
-        namespace: Some("kai-scale-adjust".to_owned()),
-        user: Some(operator.identity.user.clone()),
-        ..Match::verb_on("create", "pods")
-    };
-    let refused = Effect::Refuse {
-        code: 403,
-        retry_after: None,
-    };
-    let rule = faults.add(creates, refused, Times::Always);
-    lab.create(pod("whole", 1)).await.unwrap();
-    lab.runs("whole").await;
-    for name in ["a", "b", "c"] {
-        let mut sharer = pod(name, 0);
-        sharer["metadata"]["annotations"] = json!({"gpu-fraction": "0.9"});
-        lab.create(sharer).await.unwrap();
-    }
-    eventually("one is refused", async || {
-        let refused = faults.struck(rule);
-        (refused > 0).then_some(()).ok_or_else(|| format!("{refused}"))
-    })
-    .await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-    assert_eq!(faults.struck(rule), 1, "the next round comes later");
-}

@@ -29,7 +29,11 @@ pub fn mutate(pod: &mut Pod) -> Result<(), String> {
 /// # Errors
 /// What is wrong, for the user.
 pub fn validate(pod: &Pod, old: Option<&Pod>) -> Result<(), String> {
-    let exempt = fraction_container(pod)?.map(|container| container.name.as_str());
+    let exempt = match fraction_container(pod) {
+        Ok(container) => container.map(|container| container.name.as_str()),
+        Err(fault) if old.is_some_and(|old| fraction_container(old).is_err_and(|known| known == fault)) => None,
+        Err(fault) => return Err(fault),
+    };
     for container in containers(pod).filter(|container| Some(container.name.as_str()) != exempt) {
         let before = old.and_then(|old| containers(old).find(|before| before.name == container.name));
         if before.is_some_and(|before| before.env == container.env) {

@@ -46,10 +46,11 @@ pub fn mutate(pod: &mut Pod, random: &str) -> Result<(), String> {
         return Ok(());
     }
     let place = fraction_place(pod)?;
+    let given = annotation_of(pod, annotation::SHARED_GPU_CONFIG_MAP).map(str::to_owned);
     let prefix = prefix(pod, place, random);
-    let capabilities = capabilities(&prefix, place);
-    let direct = direct(&capabilities);
-    let volume = volume_name(&format!("{capabilities}-vol"));
+    let of_another = given.filter(|given| !given.is_empty() && *given != prefix);
+    let of_another = of_another.map(|given| names(&given, place));
+    let [capabilities, direct, volume] = names(&prefix, place);
 
     let Some(spec) = pod.spec.as_mut() else { return Ok(()) };
     let container = match place {
@@ -57,8 +58,14 @@ pub fn mutate(pod: &mut Pod, random: &str) -> Result<(), String> {
         Place::Regular(index) => spec.containers.get_mut(index),
     };
     let Some(container) = container else { return Ok(()) };
-    refer(container, &capabilities, &direct);
     let volumes = spec.volumes.get_or_insert_default();
+    if let Some([_, direct, volume]) = &of_another {
+        // The template was copied from another pod, with its references.
+        let sources = container.env_from.get_or_insert_default();
+        sources.retain(|source| !is_from(source, direct));
+        volumes.retain(|other| other.name != *volume);
+    }
+    refer(container, &capabilities, &direct);
     volumes.retain(|other| other.name != volume);
     volumes.push(Volume {
         name: volume,
@@ -146,13 +153,21 @@ pub(super) fn fraction_container_mut(pod: &mut Pod) -> Result<Option<(&mut Conta
     Ok(container.map(|container| (container, capabilities(&prefix, place))))
 }
 
-/// The prefix of the names of the pod's config maps. A prefix in a template would be shared by all of its pods, so it
-/// counts only on a pod without owners.
+/// The names for a prefix: of the two config maps, and of the volume.
+fn names(prefix: &str, place: Place) -> [String; 3] {
+    let capabilities = capabilities(prefix, place);
+    let direct = direct(&capabilities);
+    let volume = volume_name(&format!("{capabilities}-vol"));
+    [capabilities, direct, volume]
+}
+
+/// The prefix of the names of the pod's config maps. A prefix in a template would be shared by all of its pods, so on a pod
+/// with owners only one counts that this webhook generated when it was called for the same request before.
 fn prefix(pod: &Pod, place: Place, random: &str) -> String {
     let owner = pod.metadata.owner_references.as_ref().and_then(|owners| owners.first());
     let given = annotation_of(pod, annotation::SHARED_GPU_CONFIG_MAP).filter(|given| !given.is_empty());
     let own = |given: &&str| {
-        owner.is_none_or(|owner| given.starts_with(&base(&owner.name, place)) && given.ends_with("-shared-gpu"))
+        owner.is_none_or(|owner| is_generated(given, &base(&owner.name, place)) && !is_sent_with_prefix(pod))
     };
     if let Some(given) = given.filter(own) {
         return given.to_owned();
@@ -168,6 +183,21 @@ fn prefix(pod: &Pod, place: Place, random: &str) -> String {
         .find(|name| !name.is_empty())
         .map_or("pod", String::as_str);
     format!("{}-{random}-shared-gpu", base(name, place))
+}
+
+/// Whether the prefix has the form of one that [`prefix`] generates.
+fn is_generated(prefix: &str, base: &str) -> bool {
+    let rest = prefix.strip_prefix(base).and_then(|rest| rest.strip_prefix('-'));
+    let random = rest.and_then(|rest| rest.strip_suffix("-shared-gpu"));
+    random.is_some_and(|random| random.len() == RANDOM_LENGTH && random.bytes().all(|byte| ALPHABET.contains(&byte)))
+}
+
+/// Whether the client that creates the pod has sent the prefix, by the list of fields that the API server makes before it calls webhooks.
+fn is_sent_with_prefix(pod: &Pod) -> bool {
+    let key = format!("f:{}", annotation::SHARED_GPU_CONFIG_MAP);
+    let entries = pod.metadata.managed_fields.iter().flatten();
+    let mut sent = entries.filter_map(|entry| entry.fields_v1.as_ref()?.0.get("f:metadata")?.get("f:annotations"));
+    sent.any(|annotations| annotations.get(&key).is_some())
 }
 
 /// A name, truncated so that all suffixes fit.
@@ -209,10 +239,7 @@ fn refer(container: &mut Container, capabilities: &str, direct: &str) {
         }),
     }));
     let sources = container.env_from.get_or_insert_default();
-    if !sources
-        .iter()
-        .any(|source| source.config_map_ref.as_ref().is_some_and(|map| map.name == direct))
-    {
+    if !sources.iter().any(|source| is_from(source, direct)) {
         let source = ConfigMapEnvSource {
             name: direct.to_owned(),
             optional: Some(false),
@@ -222,6 +249,13 @@ fn refer(container: &mut Container, capabilities: &str, direct: &str) {
             ..EnvFromSource::default()
         });
     }
+}
+
+fn is_from(source: &EnvFromSource, config_map: &str) -> bool {
+    source
+        .config_map_ref
+        .as_ref()
+        .is_some_and(|reference| reference.name == config_map)
 }
 
 /// The GPU sharing annotations of a pod, and its GPU limits.

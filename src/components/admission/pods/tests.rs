@@ -343,6 +343,44 @@ fn config_maps_are_named_after_owner_pod_or_prefix_and_fit() {
 }
 
 #[test]
+fn pods_of_a_template_that_was_copied_from_a_pod_get_config_maps_of_their_own() {
+    let mut owned = pod(&["gpu-fraction=0.5"]);
+    owned["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j"}]);
+    let expected = mutated(&owned, None, &settings());
+    let other: Value = serde_json::from_str(&expected.to_string().replace("x2b4c6d", "bcdfghj")).unwrap();
+    assert_eq!(
+        mutated(&other, None, &settings()),
+        other,
+        "the webhook is called twice for one request"
+    );
+    let with_fields = |pod: &Value, annotation: &str| {
+        let mut fields = json!({"f:metadata": {"f:annotations": {}}});
+        fields["f:metadata"]["f:annotations"][format!("f:{annotation}")] = json!({});
+        let mut pod = pod.clone();
+        pod["metadata"]["managedFields"] =
+            json!([{"manager": "kube-controller-manager", "operation": "Update", "fieldsV1": fields}]);
+        pod
+    };
+    let again = with_fields(&other, "gpu-fraction");
+    assert_eq!(mutated(&again, None, &settings()), again);
+    let key = "runai/shared-gpu-configmap";
+    assert_eq!(
+        mutated(&with_fields(&other, key), None, &settings()),
+        with_fields(&expected, key),
+        "the template has it"
+    );
+    for of_a_template in [
+        "train-x2b4c6-shared-gpu",
+        "train-x2b4c6a-shared-gpu",
+        "training-data-shared-gpu",
+    ] {
+        owned["metadata"]["annotations"][key] = json!(of_a_template);
+        assert_eq!(mutated(&owned, None, &settings()), expected, "{of_a_template}");
+    }
+}
+
+#[test]
 fn the_named_container_gets_the_gpu() {
     let mut several = pod(&["gpu-fraction=0.5", "gpu-fraction-container-name=gpu"]);
     several["spec"]["containers"] = json!([{"name": "side"}, {"name": "gpu"}]);
@@ -457,6 +495,30 @@ fn allowed_values_of_visible_devices_in_containers_with_gpus() {
         denial(validate(&create(&lost), None, &blocked)).as_deref(),
         Some("failed to get fraction container ref: container with name nobody not found for fraction request")
     );
+}
+
+#[test]
+fn an_update_is_not_refused_for_a_fraction_container_that_was_unknown_before() {
+    let blocked = Settings {
+        block_nvidia_visible_devices: true,
+        ..settings()
+    };
+    let says = |old: &Value, object: &Value| denial(validate(&update(old, object), None, &blocked));
+    let sharing = pod(&["gpu-fraction=0.5"]);
+    let lost = pod(&["gpu-fraction=0.5", "gpu-fraction-container-name=nobody"]);
+    let mut labelled = lost.clone();
+    labelled["metadata"]["labels"] = json!({"team": "a"});
+    assert_eq!(says(&lost, &labelled), None);
+    labelled["spec"]["containers"][0]["env"] = json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]);
+    let told = says(&lost, &labelled).expect("a container that changes is checked");
+    assert!(told.starts_with("container main has an environment variable"), "{told}");
+    let other = pod(&["gpu-fraction=0.5", "gpu-fraction-container-name=nobody-else"]);
+    for old in [&sharing, &other] {
+        assert_eq!(
+            says(old, &lost).as_deref(),
+            Some("failed to get fraction container ref: container with name nobody not found for fraction request")
+        );
+    }
 }
 
 fn workload(queue: &str, source: Source) -> Workload {

@@ -80,3 +80,46 @@ async fn requests_of_all_namespaces_together_are_bounded() {
     let third = webhooks.review(weight::Kind::Other, request("c", HEAVY), allow).await;
     assert!(third.is_ok());
 }
+
+#[cfg(feature = "devcluster")]
+#[tokio::test(start_paused = true)]
+async fn a_queue_may_be_created_right_after_its_parent() {
+    use serde_json::json;
+
+    use crate::components::tests::lab::{Lab, refuse};
+    use crate::devcluster::apiserver::{Match, Times};
+
+    let lab = Lab::start(crate::components::Settings::default(), &[]).await;
+    lab.install_definitions().await;
+    let quotas = Settings {
+        queue_rules: queues::Rules {
+            quotas: true,
+            protect: false,
+        },
+        ..settings()
+    };
+    let webhooks = Webhooks::new(Lookups::new(&lab.context, Arc::clone(&lab.stores)), quotas);
+    let denial = async |parent: &str| {
+        let kid = json!({"metadata": {"name": "kid"}, "spec": {"parentQueue": parent, "resources": {}}});
+        let request = json!({"uid": "u", "name": "kid", "operation": "CREATE", "object": kid});
+        let request: Request = serde_json::from_value(request).unwrap();
+        let verdict = webhooks.review_queue(&request).await;
+        verdict.denial.map(|denial| denial.message)
+    };
+    for missing in ["dad", "../queues"] {
+        let told = format!(
+            "queue kid: its parent queue {missing} does not exist. Create {missing} first, or choose another parentQueue"
+        );
+        assert_eq!(denial(missing).await, Some(told));
+    }
+    lab.create(json!({
+        "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "dad"}, "spec": {"resources": {}},
+    }))
+    .await;
+    assert_eq!(denial("dad").await, None, "the watch does not show it yet");
+    lab.fault(Match::verb_on("get", "queues"), refuse(503), Times::Next(1));
+    assert_eq!(
+        denial("dad").await.as_deref(),
+        Some("queue kid: its parent queue dad cannot be read now. Try again")
+    );
+}

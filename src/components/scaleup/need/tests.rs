@@ -48,11 +48,19 @@ fn name(at: usize) -> String {
 
 /// The pods for which scaling pods are made, with their GPUs.
 fn made(need: &Need) -> Vec<(String, i64)> {
-    let plan = need.plan(std::iter::empty());
+    made_at(need, Instant::now())
+}
+
+fn made_at(need: &Need, now: Instant) -> Vec<(String, i64)> {
+    let plan = need.plan(std::iter::empty(), now);
     plan.make
         .iter()
         .map(|(wanted, gpus)| (wanted.name().to_owned(), *gpus))
         .collect()
+}
+
+fn plan(need: &Need) -> Plan {
+    need.plan(std::iter::empty(), Instant::now())
 }
 
 #[test]
@@ -78,8 +86,8 @@ fn scaling_pods_request_the_sum_of_portions() {
 fn needless_scaling_pods_are_deleted_before_others_are_created() {
     let mut need = need(&[fraction("0.7", 1), fraction("0.7", 1), fraction("0.7", 1)], &[0]);
     need.pod_gone(&Key::of(&waiting(&name(0), json!({})).metadata));
-    let plan = need.plan(std::iter::empty());
-    assert_eq!((plan.take_away.len(), plan.make.len()), (1, 0));
+    let changes = plan(&need);
+    assert_eq!((changes.take_away.len(), changes.make.len()), (1, 0));
 }
 
 #[test]
@@ -89,7 +97,7 @@ fn a_completed_scaling_pod_is_deleted() {
     let mut landed = scaling_pod(&wanted, 1, &Settings::default(), &account()).unwrap();
     landed.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
     assert!(need.scaling(&landed));
-    assert_eq!(need.plan(std::iter::empty()).take_away.len(), 1);
+    assert_eq!(plan(&need).take_away.len(), 1);
     assert!(need.scaling_gone(&landed));
 }
 
@@ -100,10 +108,10 @@ fn a_scaling_pod_that_does_not_terminate_is_deleted_once_and_blocks_no_other() {
     let mut stuck = scaling_pod(&wanted, 1, &Settings::default(), &account()).unwrap();
     stuck.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
     need.scaling(&stuck);
-    assert_eq!(need.plan(std::iter::empty()).take_away.len(), 1);
+    assert_eq!(plan(&need).take_away.len(), 1);
     stuck.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     assert!(need.scaling(&stuck));
-    assert!(need.plan(std::iter::empty()).take_away.is_empty(), "it was asked to go");
+    assert!(plan(&need).take_away.is_empty(), "it was asked to go");
     assert_eq!(made(&need), [(name(1), 1)], "its own name is taken until it has gone");
     need.scaling_gone(&stuck);
     assert_eq!(made(&need), [(name(0), 1), (name(1), 1)]);
@@ -114,7 +122,7 @@ fn a_created_scaling_pod_is_not_created_again_before_the_watch_shows_it() {
     let need = need(&[fraction("0.7", 1)], &[]);
     let key = Key::of(&waiting(&name(0), json!({})).metadata);
     let made = Scaling::new(key, 1);
-    assert!(need.plan(std::iter::once(&made)).is_empty());
+    assert!(need.plan(std::iter::once(&made), Instant::now()).is_empty());
 }
 
 #[test]
@@ -123,10 +131,10 @@ fn a_pod_without_a_verdict_keeps_its_scaling_pod_and_gets_no_new_one() {
     let mut silent = Pod::clone(&waiting(&name(0), fraction("0.7", 1)));
     silent.status = None;
     need.pod(&Arc::new(silent.clone()));
-    assert!(need.plan(std::iter::empty()).is_empty());
+    assert!(plan(&need).is_empty());
     silent.metadata.name = Some("another".to_owned());
     need.pod(&Arc::new(silent));
-    assert!(need.plan(std::iter::empty()).is_empty());
+    assert!(plan(&need).is_empty());
 }
 
 #[test]
@@ -172,11 +180,81 @@ fn on_openshift_a_scaling_pod_has_no_fixed_user() {
     assert_eq!([false, true].map(user_of), [Some(10_000), None]);
 }
 
+/// A need with pods of these namespaces and annotations; those with a star have their scaling pod.
+fn need_of(pods: &[(&str, Value)]) -> Need {
+    let mut need = Need::new(10);
+    for (namespace, annotations) in pods {
+        let mut pod = Pod::clone(&waiting("pod", annotations.clone()));
+        pod.metadata.namespace = Some(namespace.trim_end_matches('*').to_owned());
+        let pod = Arc::new(pod);
+        need.pod(&pod);
+        if namespace.ends_with('*') {
+            let devices = need.waiting[&Key::of(&pod.metadata)].devices;
+            need.scaling(&scaling_pod(&WaitingPod(pod), devices, &Settings::default(), &account()).unwrap());
+        }
+    }
+    need
+}
+
 #[test]
-fn scaling_pods_are_computed_per_namespace() {
-    let mut need = need(&[fraction("0.01", 1_048_576)], &[0]);
-    let mut other = Pod::clone(&waiting("other", fraction("0.7", 1)));
-    other.metadata.namespace = Some("innocent".to_owned());
-    need.pod(&Arc::new(other));
-    assert_eq!(made(&need), [("other".to_owned(), 1)]);
+fn portions_that_make_up_no_whole_gpu_are_added_up_over_namespaces() {
+    let one = |portion| fraction(portion, 1);
+    let memory = || json!({"gpu-memory": "1000"});
+    let teams: Vec<_> = (0..11).map(|at| format!("team-{at:02}")).collect();
+    let small = teams.iter().map(|team| (team.as_str(), memory())).collect();
+    for (pods, expected) in [
+        (small, vec!["team-00", "team-01"]),
+        (vec![("a", one("0.7")), ("b", one("0.1"))], vec!["a"]),
+        (vec![("a", one("0.7")), ("b", one("0.7"))], vec!["a", "b"]),
+        (vec![("a", one("0.1")), ("b*", one("0.7"))], vec![]),
+        (vec![("a", one("0.7")), ("b*", one("0.7"))], vec!["a"]),
+        (vec![("a", one("0.999")), ("b*", one("0.1"))], vec!["a"]),
+    ] {
+        let plan = plan(&need_of(&pods));
+        let made: Vec<_> = plan.make.iter().map(|(wanted, _)| wanted.namespace()).collect();
+        assert_eq!(made, expected, "{pods:?}");
+    }
+}
+
+#[test]
+fn a_namespace_that_requests_very_many_gpus_affects_no_other() {
+    for devices in [1_048_500, 1_048_576] {
+        for large in ["large", "large*"] {
+            let need = need_of(&[(large, fraction("0.01", devices)), ("other", fraction("0.7", 1))]);
+            let plan = plan(&need);
+            let made: Vec<_> = plan.make.iter().map(|(wanted, _)| wanted.namespace()).collect();
+            assert!(made.contains(&"other"), "{large} {devices}: {made:?}");
+        }
+    }
+}
+
+#[test]
+fn others_are_created_in_place_of_a_scaling_pod_that_is_refused() {
+    let start = Instant::now();
+    let at = |seconds: u64| start + std::time::Duration::from_secs(seconds);
+    let mut need = need(&[fraction("0.5", 1), fraction("0.4", 1), fraction("0.3", 1)], &[]);
+    let key = |at: usize| Key::of(&waiting(&name(at), json!({})).metadata);
+    assert_eq!(made_at(&need, start), [(name(0), 1), (name(1), 1)]);
+    assert_eq!((need.has_refused(), need.next_attempt(start)), (false, None));
+    need.refused(&key(0), start);
+    assert_eq!((need.has_refused(), need.next_attempt(start)), (true, Some(at(5))));
+    assert_eq!(made_at(&need, at(4)), [(name(1), 1), (name(2), 1)]);
+    need.pod(&waiting(&name(0), fraction("0.6", 1)));
+    assert_eq!(
+        made_at(&need, at(4)),
+        [(name(1), 1), (name(2), 1)],
+        "also if the pod changes"
+    );
+    need.refused(&key(1), start);
+    assert_eq!(made_at(&need, at(4)), [(name(2), 1)]);
+    assert_eq!(
+        made_at(&need, at(5)),
+        [(name(2), 1), (name(0), 1)],
+        "those that were refused come last"
+    );
+    need.refused(&key(0), at(5));
+    assert_eq!(need.next_attempt(at(5)), Some(at(15)));
+    need.pod_gone(&key(0));
+    need.pod_gone(&key(1));
+    assert!(!need.has_refused());
 }
