@@ -406,8 +406,9 @@ impl Binder {
                 .admits(self.under_way.len().saturating_sub(self.slow_jobs.count()))
             && let Some(Ordered { job, term }) = self.evicting.pop_front().or_else(|| self.binding.pop())
         {
+            let caller = self.caller.of_term(term);
             let attempt = Attempt {
-                context: self.context.of_term(term),
+                context: caller.context.clone(),
                 stores: Arc::clone(&self.stores),
                 steps: self.bus.traces.steps(),
             };
@@ -422,7 +423,8 @@ impl Binder {
             self.under_way.spawn(async move {
                 let began = clock::system_time();
                 let report = if attempt.context.is_leading() {
-                    let carried_out = Box::pin(panics::caught(slow_jobs.watch(carry_out(&attempt, &job)))).await;
+                    let carried_out =
+                        Box::pin(panics::caught(slow_jobs.watch(carry_out(&attempt, &caller, &job)))).await;
                     carried_out.unwrap_or_else(|panic| faulty(&panic))
                 } else {
                     Report::not_tried(TERM_OVER)

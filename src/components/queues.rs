@@ -256,6 +256,8 @@ impl Queues {
             .context
             .of_scope(&self.context.scope_of(queue.metadata.labels.as_ref()));
         if !context.is_leading() {
+            // It may have been in a node pool that this process leads.
+            self.context.figures.forget(&QUEUE_STATUSES, name);
             return (None, None);
         }
         let scheduled = Scheduled::of(&queue, now);
@@ -318,5 +320,57 @@ impl Queues {
             Failure::Refused => warn!(queue = name, %error, "queue status refused by the api server"),
         }
         self.plan(&name, wait);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::api::names::label;
+    use crate::components::Settings;
+    use crate::components::bus::{GroupKey, Waits};
+    use crate::components::leadership::{Scope, Term, Terms};
+    use crate::components::tests::idle_context;
+    use crate::engine::decision::Cause;
+
+    /// The component in a process that leads the default node pool; there is another pool, `blue`.
+    fn component() -> Queues {
+        let idle = idle_context();
+        let mut terms = Terms::default();
+        let writes = idle.refused.clone();
+        terms.begin(&Scope::Cluster, Term { number: 1, writes });
+        let mut settings = Settings::default();
+        settings.pools.with_shard = ["blue".into()].into();
+        let context = Context {
+            leading: watch::channel(terms).1,
+            settings: Arc::new(settings),
+            ..idle
+        };
+        Queues::new(context, Arc::default())
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_moves_to_a_node_pool_of_another_leader_has_no_series_here() {
+        let mut queues = component();
+        let waits = Waits {
+            cause: Cause::Unknown,
+            since: 0,
+        };
+        queues
+            .waiting
+            .count(&GroupKey::new("ns", "g"), Some("moves"), Some(waits));
+        let series = |queues: &Queues, labels: Value| {
+            let queue = json!({"metadata": {"name": "moves", "labels": labels}, "spec": {}});
+            let queue: Queue = serde_json::from_value(queue).unwrap();
+            queues.stores.queues.insert(queue);
+            queues.patch("moves", clock::now());
+            let page = queues.context.figures.render();
+            page.matches("queue_metadata_name=\"moves\"").count()
+        };
+        assert_eq!(series(&queues, json!({})), QUEUE_STATUSES.len());
+        assert_eq!(series(&queues, json!({label::NODE_POOL: "blue"})), 0);
+        assert_eq!(series(&queues, json!({})), QUEUE_STATUSES.len(), "it is back");
     }
 }

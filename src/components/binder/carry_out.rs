@@ -10,19 +10,26 @@ use super::endings::faulty;
 use super::failures::Waits;
 use super::multi_step::MultiStepBind;
 use super::outcomes::not_bound;
+use super::requests::Caller;
 use super::{Finished, Job, TERM_OVER, bind_request, cleanup, multi_step};
 use crate::clock;
 use crate::components::bus::{BindSeen, Bus, OrderedBind, StepLog, TraceEvent};
 use crate::components::panics;
 
-/// Carries out a job of one request.
-pub async fn carry_out(attempt: &Attempt, job: &Job) -> Report {
+/// Carries out a job of one request. `caller`: of the same term as `attempt`.
+pub async fn carry_out(attempt: &Attempt, caller: &Caller, job: &Job) -> Report {
     match job {
         Job::Bind(bind) => {
             let pod = &bind.placement.pod;
             decided(bind);
             let span = info_span!("bind", ns = %pod.namespace, name = %pod.name, node = %bind.placement.node);
-            attempt.bind(bind).instrument(span).await
+            let report = attempt.bind(bind).instrument(span).await;
+            if report.ending == Ending::Done {
+                // An earlier bind of the pod may have taken several steps, and failed.
+                let known = attempt.stores.pods.get_same(&pod.namespace, &pod.name, Some(&pod.uid));
+                cleanup::correct(caller, &bind.placement.node, known.as_deref()).await;
+            }
+            report
         }
         Job::Evict(evict) => {
             let span = info_span!("evict", ns = %evict.pod.namespace, name = %evict.pod.name);

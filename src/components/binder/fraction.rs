@@ -16,6 +16,7 @@ use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, env, label, node_label};
 use crate::components::bus::OrderedBind;
 use crate::components::fractions::{self, capabilities, container, fraction_place};
+use crate::mirror::node::gpu_memory_mib;
 
 /// Prefix of CDI device names; the UUID follows.
 const CDI_PREFIX: &str = "k8s.device-plugin.nvidia.com/gpu=";
@@ -117,10 +118,10 @@ fn refers(container: &Container) -> bool {
 /// The part of a GPU's memory, in MiB, as HAMi-core reads it.
 fn memory_limit(node: Option<&Node>, portion: &str) -> Option<String> {
     let labels = node?.metadata.labels.as_ref()?;
-    let memory: u64 = labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
+    let memory = gpu_memory_mib(labels.get(node_label::GPU_MEMORY)?)?;
     let (whole, places) = portion.split_once('.')?;
-    let parts: u64 = format!("{whole}{places}").parse().ok()?;
-    let limit = memory.checked_mul(parts)? / 10_u64.checked_pow(u32::try_from(places.len()).ok()?)?;
+    let parts: i64 = format!("{whole}{places}").parse().ok()?;
+    let limit = memory.checked_mul(parts)? / 10_i64.checked_pow(u32::try_from(places.len()).ok()?)?;
     (limit > 0).then(|| format!("{limit}m"))
 }
 

@@ -240,9 +240,10 @@ fn shared_gpu_held(pod: &Pod, share: Option<GpuShare>, gpu_memory: Option<i64>) 
             }),
             Some(of_one),
         ) => {
-            // Thousandths, rounded up: a status never shows less than is held.
-            let milli = (Amount::from_units(mib).milli() + of_one - 1) / of_one;
-            single(resource::NVIDIA_GPU, Amount::from_milli(milli).saturating_mul(devices))
+            // Rounded up, as Kubernetes reads quantities.
+            let of_one = i128::from(of_one);
+            let portion = Amount::from_nanos((Amount::from_units(mib).nanos() + of_one - 1) / of_one);
+            single(resource::NVIDIA_GPU, portion.saturating_mul(devices))
         }
         _ => Amounts::new(),
     }

@@ -1,5 +1,5 @@
 //! What the workloads of each queue, and of the queues below it, request and hold. Updated by differences: a change costs the depth of the tree.
-//! Queues in a cycle of parents count for themselves only. Pure.
+//! Queues whose ancestors form a cycle count for themselves only; a change that begins or ends a cycle counts all below it anew. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -37,6 +37,8 @@ impl Totals {
 #[derive(Debug, Default)]
 pub struct Tree {
     parents: BTreeMap<String, Option<String>>,
+    /// The queues directly below each name, also below those of queues that do not exist.
+    children: BTreeMap<String, BTreeSet<String>>,
     usage: HashMap<GroupKey, (String, Totals)>,
     own: BTreeMap<String, Totals>,
     totals: BTreeMap<String, Totals>,
@@ -49,19 +51,15 @@ impl Tree {
         if self.parents.get(name) == Some(&parent) {
             return BTreeSet::new();
         }
-        let mut changed = self.up_from(name);
-        self.parents.insert(name.to_owned(), parent);
-        changed.extend(self.up_from(name));
-        self.count_anew();
+        let mut changed = self.leave(name);
+        changed.extend(self.join(name, parent));
         changed
     }
 
     /// A queue was deleted. Returns the queues whose status may differ now.
     pub fn remove(&mut self, name: &str) -> BTreeSet<String> {
-        let mut changed = self.up_from(name);
+        let mut changed = self.leave(name);
         changed.remove(name);
-        self.parents.remove(name);
-        self.count_anew();
         changed
     }
 
@@ -98,12 +96,7 @@ impl Tree {
     /// The queues directly below, in order of name.
     #[must_use]
     pub fn children(&self, name: &str) -> Vec<String> {
-        let below = |parent: &Option<String>| parent.as_deref() == Some(name);
-        self.parents
-            .iter()
-            .filter(|(_, parent)| below(parent))
-            .map(|(child, _)| child.clone())
-            .collect()
+        self.children.get(name).into_iter().flatten().cloned().collect()
     }
 
     /// Every queue.
@@ -124,38 +117,110 @@ impl Tree {
         for name in &chain {
             update(&mut self.totals, name, totals, operation);
         }
-        chain.into_iter().collect()
+        chain
+    }
+
+    /// Takes a queue out of the tree, if it is there: the queues below it have no parent then. Returns the queues whose status may differ now.
+    fn leave(&mut self, name: &str) -> BTreeSet<String> {
+        if !self.parents.contains_key(name) {
+            return BTreeSet::new();
+        }
+        let (mut changed, ancestors) = (self.up_from(name), self.ancestors(name));
+        if let Some(parent) = self.parents.remove(name).flatten()
+            && let Some(siblings) = self.children.get_mut(&parent)
+        {
+            siblings.remove(name);
+            if siblings.is_empty() {
+                self.children.remove(&parent);
+            }
+        }
+        let Some(ancestors) = ancestors else {
+            changed.extend(self.count_below(name));
+            return changed;
+        };
+        let all = self.totals(name);
+        for ancestor in &ancestors {
+            update(&mut self.totals, ancestor, &all, Amount::saturating_sub);
+        }
+        match self.own.get(name) {
+            Some(own) => self.totals.insert(name.to_owned(), own.clone()),
+            None => self.totals.remove(name),
+        };
+        changed
+    }
+
+    /// Puts a queue into the tree that is not there. Returns the queues whose status may differ now.
+    fn join(&mut self, name: &str, parent: Option<String>) -> BTreeSet<String> {
+        if let Some(parent) = parent.clone() {
+            self.children.entry(parent).or_default().insert(name.to_owned());
+        }
+        self.parents.insert(name.to_owned(), parent);
+        let mut changed = self.up_from(name);
+        let Some(ancestors) = self.ancestors(name) else {
+            changed.extend(self.count_below(name));
+            return changed;
+        };
+        for child in self.children(name) {
+            let below = self.totals(&child);
+            update(&mut self.totals, name, &below, Amount::saturating_add);
+        }
+        let all = self.totals(name);
+        for ancestor in &ancestors {
+            update(&mut self.totals, ancestor, &all, Amount::saturating_add);
+        }
+        changed
+    }
+
+    /// Counts all queues below one anew, when their ancestors begin or cease to form a cycle. Returns them.
+    fn count_below(&mut self, name: &str) -> BTreeSet<String> {
+        let (mut below, mut open) = (BTreeSet::new(), self.children(name));
+        while let Some(queue) = open.pop() {
+            if below.insert(queue.clone()) {
+                open.extend(self.children(&queue));
+            }
+        }
+        for queue in &below {
+            self.totals.remove(queue);
+        }
+        for queue in &below {
+            let Some(own) = self.own.get(queue).cloned() else {
+                continue;
+            };
+            for counted in self.chain(queue) {
+                update(&mut self.totals, &counted, &own, Amount::saturating_add);
+            }
+        }
+        below
     }
 
     /// The queue and its ancestors; only itself if they form a cycle.
-    fn chain(&self, queue: &str) -> Vec<String> {
-        let mut chain = vec![queue.to_owned()];
-        let mut above = self.parents.get(queue).cloned().flatten();
-        while let Some(name) = above.filter(|name| self.parents.contains_key(name)) {
-            if chain.contains(&name) {
-                chain.truncate(1);
-                return chain;
-            }
-            above = self.parents.get(&name).cloned().flatten();
-            chain.push(name);
-        }
-        chain
+    fn chain(&self, queue: &str) -> BTreeSet<String> {
+        let ancestors = self.ancestors(queue).unwrap_or_default();
+        ancestors.into_iter().chain([queue.to_owned()]).collect()
     }
 
     /// The queue, its parent and all above.
     fn up_from(&self, queue: &str) -> BTreeSet<String> {
-        let parent = self.parents.get(queue).cloned().flatten();
+        let parent = self.parent(queue).map(ToOwned::to_owned);
         self.chain(queue).into_iter().chain(parent).collect()
     }
 
-    fn count_anew(&mut self) {
-        self.totals.clear();
-        for (queue, own) in std::mem::take(&mut self.own) {
-            for name in self.chain(&queue) {
-                update(&mut self.totals, &name, &own, Amount::saturating_add);
+    /// The ancestors of a queue that exist, the nearest first; `None` if they form a cycle.
+    fn ancestors(&self, queue: &str) -> Option<Vec<String>> {
+        let mut ancestors: Vec<String> = Vec::new();
+        let mut above = self.parent(queue);
+        while let Some(name) = above.filter(|name| self.parents.contains_key(*name)) {
+            if name == queue || ancestors.iter().any(|known| known == name) {
+                return None;
             }
-            self.own.insert(queue, own);
+            ancestors.push(name.to_owned());
+            above = self.parent(name);
         }
+        Some(ancestors)
+    }
+
+    fn parent(&self, queue: &str) -> Option<&str> {
+        self.parents.get(queue)?.as_deref()
     }
 }
 

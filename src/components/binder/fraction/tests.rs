@@ -123,7 +123,13 @@ fn without_a_memory_limit_for_hami_core_the_bind_fails() {
     };
     assert_eq!(limit(WHOLE * 27 / 100, Some("15360")), Ok(json!("4147m")));
     assert_eq!(limit(WHOLE / 2, Some("81920")), Ok(json!("40960m")));
-    for (portion, memory) in [(WHOLE / 2, None), (WHOLE / 2, Some("much")), (0, Some("81920"))] {
+    assert_eq!(limit(WHOLE / 2, Some("85899345920")), Ok(json!("40960m")), "in bytes");
+    for (portion, memory) in [
+        (WHOLE / 2, None),
+        (WHOLE / 2, Some("much")),
+        (WHOLE / 2, Some("-81920")),
+        (0, Some("81920")),
+    ] {
         assert!(limit(portion, memory).is_err());
     }
 }

@@ -74,6 +74,13 @@ impl Case {
         }
     }
 
+    /// The status of a pod's condition `PodBound`.
+    async fn pod_bound(&self, pod: &str) -> Option<String> {
+        let conditions = self.lab.seen(pod).await?.status?.conditions?;
+        let bound = conditions.into_iter().find(|condition| condition.type_ == "PodBound");
+        Some(bound?.status)
+    }
+
     /// A bind request of another client, with so many failed attempts.
     async fn foreign_request(&self, bind: &OrderedBind, failed: i32) {
         let mut request = bind_request::request(bind, &Settings::default());
@@ -397,18 +404,39 @@ async fn the_condition_of_a_pod_is_corrected_when_it_is_bound_after_a_failure() 
     let ordered = case.sharing("a").await;
     case.watch().await;
     case.lab.fault(on_reservations("create"), refuse(403), Times::Next(1));
-    let bound = async || {
-        let conditions = case.lab.seen("a").await?.status?.conditions?;
-        let bound = conditions.into_iter().find(|condition| condition.type_ == "PodBound");
-        Some(bound?.status)
-    };
     case.order(vec![ordered.clone()], Vec::new()).await;
     sleep(MOMENT).await;
-    assert_eq!(bound().await.as_deref(), Some("False"));
+    assert_eq!(case.pod_bound("a").await.as_deref(), Some("False"));
     case.watch().await;
     case.with_device(ordered).await;
     sleep(MOMENT).await;
-    assert_eq!(bound().await.as_deref(), Some("True"));
+    assert_eq!(case.pod_bound("a").await.as_deref(), Some("True"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_condition_of_a_pod_is_corrected_when_it_is_bound_without_further_steps_after_a_failure() {
+    let case = Case::new().await;
+    let ordered = case.sharing("a").await;
+    case.watch().await;
+    case.lab.fault(on_reservations("create"), refuse(403), Times::Next(1));
+    case.order(vec![ordered], Vec::new()).await;
+    sleep(MOMENT).await;
+    assert_eq!(case.pod_bound("a").await.as_deref(), Some("False"));
+
+    let pod = case.lab.seen("a").await.unwrap();
+    let none = json!({"metadata": {"annotations": {"gpu-fraction": null}}});
+    case.lab.patch(&typed(&pod), none).await;
+    let other = case.lab.pod("b").await;
+    case.watch().await;
+    let before = case.lab.writes().len();
+    for pod in [pod, other] {
+        case.order(vec![bind(&pod, "n1")], Vec::new()).await;
+        sleep(MOMENT).await;
+    }
+    assert_eq!(case.pod_bound("a").await.as_deref(), Some("True"));
+    assert_eq!(case.pod_bound("b").await, None);
+    let binding = "create pods/binding 201";
+    assert_eq!(case.lab.writes()[before..], [binding, "patch pods/status 200", binding]);
 }
 
 #[tokio::test(start_paused = true)]

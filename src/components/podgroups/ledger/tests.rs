@@ -111,6 +111,12 @@ fn shared_gpus_count_by_their_portion_on_each_device() {
         "nvidia.com/gpu=500m",
     );
     check(
+        json!({"gpu-memory": "1000", "gpu-fraction-num-devices": "2", "received-resource-type": got}),
+        json!({"nvidia.com/gpu.memory": "3000"}),
+        "run.ai/gpu.memory=2k",
+        "nvidia.com/gpu=666666668n",
+    );
+    check(
         json!({"gpu-memory": "4000", "received-resource-type": got}),
         amd,
         "run.ai/gpu.memory=4k",

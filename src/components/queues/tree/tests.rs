@@ -87,7 +87,8 @@ fn a_loop_of_queues_counts_nothing_twice() {
         ["self", "a", "b", "below"].map(|queue| gpus(&tree, queue)),
         [1, 2, 0, 4]
     );
-    tree.put("b", None);
+    let changed = tree.put("b", None);
+    assert_eq!(changed, BTreeSet::from(["a", "b", "below"].map(String::from)));
     assert_eq!(
         ["self", "a", "b", "below"].map(|queue| gpus(&tree, queue)),
         [1, 6, 6, 4]
@@ -106,7 +107,7 @@ fn queues_without_pod_groups_leave_no_sums_behind() {
     tree.count(usage("waits", Some("missing"), 0));
     tree.count(usage("g", None, 0));
     tree.count(usage("waits", None, 0));
-    assert_eq!((tree.own.len(), tree.totals.len()), (0, 0));
+    assert_eq!((tree.own.len(), tree.totals.len(), tree.children.len()), (0, 0, 0));
 }
 
 #[test]
@@ -121,22 +122,60 @@ fn usage_of_a_queue_that_comes_later_is_not_lost() {
     assert_eq!(gpus(&tree, "top"), 0);
 }
 
+/// The totals counted from nothing: each queue for itself and for all above it that exist, unless these form a cycle.
+fn counted(tree: &Tree) -> BTreeMap<String, Totals> {
+    let mut totals = BTreeMap::new();
+    for (queue, own) in &tree.own {
+        let mut names = vec![queue];
+        let mut above = tree.parents.get(queue).and_then(Option::as_ref);
+        while let Some(name) = above.filter(|name| tree.parents.contains_key(*name)) {
+            if names.contains(&name) {
+                names.truncate(1);
+                break;
+            }
+            names.push(name);
+            above = tree.parents.get(name).and_then(Option::as_ref);
+        }
+        for name in names {
+            update(&mut totals, name, own, Amount::saturating_add);
+        }
+    }
+    totals
+}
+
+/// What the statuses of all queues show.
+fn statuses(tree: &Tree) -> BTreeMap<String, (Totals, Vec<String>)> {
+    let status = |name: String| {
+        let is_below = |parent: &Option<String>| parent.as_deref() == Some(&*name);
+        let below = tree.parents.iter().filter(|(_, parent)| is_below(parent));
+        let below: Vec<String> = below.map(|(child, _)| child.clone()).collect();
+        (name.clone(), (tree.totals(&name), below))
+    };
+    tree.queues().into_iter().map(status).collect()
+}
+
 proptest! {
-    /// However queues and usage change, the totals kept by difference are those counted from nothing.
+    /// However queues and usage change, also in cycles and below queues that do not exist, the totals kept by difference are those counted from
+    /// nothing, and each queue is named whose status differs.
     #[test]
-    fn differences_add_up(steps in prop::collection::vec((0..3u8, 0..5usize, 0..6usize, 0..9i64), 1..60)) {
-        let names = ["a", "b", "c", "d", "e"];
+    fn differences_add_up(steps in prop::collection::vec((0..4u8, 0..7usize, 0..8usize, 0..9i64), 1..80)) {
+        let names = ["a", "b", "c", "d", "e", "f", "g"];
         let mut tree = Tree::default();
         for (what, one, other, amount) in steps {
-            match what {
-                0 => { tree.put(names[one], names.get(other).copied()); }
-                1 => { tree.remove(names[one]); }
-                _ => { tree.count(usage(&format!("g{one}"), names.get(other).copied(), amount)); }
+            let before = statuses(&tree);
+            let changed = match what {
+                0 | 1 => tree.put(names[one], names.get(other).copied()),
+                2 => tree.remove(names[one]),
+                _ => tree.count(usage(&format!("g{one}"), names.get(other).copied(), amount)),
+            };
+            let expected = counted(&tree);
+            prop_assert_eq!(&tree.totals, &expected);
+            prop_assert!(tree.own.values().chain(tree.totals.values()).all(|sums| *sums != Totals::default()));
+            for (name, status) in statuses(&tree) {
+                prop_assert!(changed.contains(&name) || before.get(&name) == Some(&status), "{}", name);
+                let (_, below) = status;
+                prop_assert_eq!(tree.children(&name), below);
             }
-            let kept = tree.totals.clone();
-            tree.count_anew();
-            prop_assert_eq!(&kept, &tree.totals);
-            prop_assert!(tree.own.values().chain(kept.values()).all(|sums| *sums != Totals::default()));
         }
     }
 }
