@@ -46,7 +46,7 @@ pub fn node(index: usize) -> NodeInput {
         labels: vec![(name("kubernetes.io/hostname"), name(&node))],
         taints: Vec::new(),
         unschedulable: false,
-        fault: None,
+        faults: Vec::new(),
         allocatable: Amounts {
             cpu: 64_000,
             memory: 512 << 30,

@@ -79,6 +79,17 @@ struct Entry {
     hold: Option<Hold>,
 }
 
+impl Entry {
+    fn of(queue: &Queue) -> Self {
+        let parent = queue.spec.parent_queue.as_deref();
+        Self {
+            parent: parent.filter(|parent| !parent.is_empty()).map(str::to_owned),
+            allowed: Allowed::of(queue),
+            hold: hold_of(queue),
+        }
+    }
+}
+
 /// All queues: parents, allowed namespaces and holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueAccess {
@@ -99,13 +110,7 @@ impl QueueAccess {
 
     /// Adds or changes a queue, read from the object.
     pub fn put_queue(&mut self, queue: &Queue) {
-        let parent = queue.spec.parent_queue.as_deref();
-        let entry = Entry {
-            parent: parent.filter(|parent| !parent.is_empty()).map(str::to_owned),
-            allowed: Allowed::of(queue),
-            hold: hold_of(queue),
-        };
-        self.put_entry(queue.metadata.name.as_deref().unwrap_or_default(), entry);
+        self.put_entry(queue.metadata.name.as_deref().unwrap_or_default(), Entry::of(queue));
     }
 
     fn put_entry(&mut self, name: &str, entry: Entry) {
@@ -125,6 +130,12 @@ impl QueueAccess {
         let Some(before) = before else { return };
         self.restricted -= usize::from(before.allowed.is_some());
         self.held -= usize::from(before.hold.is_some());
+    }
+
+    /// Whether a queue is already known as `object` describes it; `None`: as one that does not exist.
+    #[must_use]
+    pub fn is_known_as(&self, name: &str, object: Option<&Queue>) -> bool {
+        self.queues.get(name) == object.map(Entry::of).as_ref()
     }
 
     /// Whether the queue exists.
@@ -277,6 +288,35 @@ mod tests {
         assert_eq!(access.closed_by("vision", "any"), None);
         access.remove("speech");
         assert_eq!(access.restricted, 0);
+    }
+
+    #[test]
+    fn a_queue_is_known_until_its_parent_its_namespaces_or_its_hold_change() {
+        let queue = |parent: &str, annotations: &str, cpu: u8| -> Queue {
+            serde_yaml_ng::from_str(&format!(
+                "{{metadata: {{name: q, annotations: {{{annotations}}}}}, spec: {{parentQueue: {parent}}},
+                  status: {{allocated: {{cpu: '{cpu}'}}}}}}"
+            ))
+            .expect("a queue")
+        };
+        let annotations = "unikai.dev/allowed-namespaces: team, unikai.dev/hold: 'for data'";
+        let mut access = QueueAccess::default();
+        let known = queue("top", annotations, 1);
+        assert!(access.is_known_as("q", None) && !access.is_known_as("q", Some(&known)));
+        access.put_queue(&known);
+        assert!(access.is_known_as("q", Some(&queue("top", annotations, 2))), "status");
+        for changed in [
+            queue("other", annotations, 1),
+            queue("top", "unikai.dev/allowed-namespaces: team", 1),
+            queue(
+                "top",
+                "unikai.dev/allowed-namespaces: '*', unikai.dev/hold: 'for data'",
+                1,
+            ),
+        ] {
+            assert!(!access.is_known_as("q", Some(&changed)), "{changed:?}");
+        }
+        assert!(!access.is_known_as("q", None), "deleted");
     }
 
     #[test]

@@ -194,8 +194,8 @@ pub struct GroupReport {
     pub verdict: Verdict,
     /// All reasons in one text, in KAI's words.
     pub message: String,
-    /// The text for each pending pod, in KAI's words.
-    pub pods: Vec<(PodRef, String)>,
+    /// The text for each pending pod, in KAI's words. Pods without a reason of their own share that of the group.
+    pub pods: Vec<(PodRef, Name)>,
 }
 
 /// One reason, with its text.

@@ -241,8 +241,8 @@ pub struct NodeInput {
     pub taints: Vec<Taint>,
     /// `spec.unschedulable`.
     pub unschedulable: bool,
-    /// Why it is not ready: its Ready condition is present and not True, or a pressure or network condition is present and not False.
-    pub fault: Option<NodeFault>,
+    /// Why it is not ready: its Ready condition if that is present and not True, then pressure and network conditions that are present and not False.
+    pub faults: Vec<NodeFault>,
     /// Allocatable resources: cpu, memory, whole GPUs (all vendors, and devices of resource slices), and the others by name.
     pub allocatable: Amounts,
     /// Largest number of pods; 0 if the node states none.
@@ -263,13 +263,21 @@ pub struct NodeInput {
     pub attach_limits: Vec<(Name, i64)>,
 }
 
-/// The condition by which a node is not ready.
+/// A condition by which a node is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFault {
     /// Its type and status, as `Ready=Unknown`.
     pub condition: Name,
     /// When it became so.
     pub since: Option<Time>,
+}
+
+impl NodeFault {
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        self.condition.split('=').next().unwrap_or_default()
+    }
 }
 
 /// Amounts of resources, exact.
@@ -281,7 +289,7 @@ pub struct Amounts {
     pub memory: i64,
     /// Whole GPUs in millionths ([`GPU`]). On a pod: see [`GpuRequest`], this stays 0.
     pub gpu: i64,
-    /// Everything else by name: storage in bytes, MIG profiles in instances, extended resources in thousandths. No zeros, no duplicates.
+    /// Everything else by name: storage and huge pages in bytes, MIG profiles in instances, extended resources in thousandths. No zeros, no duplicates.
     pub other: Vec<(Name, i64)>,
 }
 

@@ -49,7 +49,7 @@ use index::NodeIndex;
 use node::Node;
 use node_set::NodeSet;
 use pod::{Place, Pod, State, Status};
-use pod_group::{PodGroup, PodIds};
+use pod_group::{Member, PodGroup, PodIds};
 use pod_weight::weight_of;
 use queue::Queue;
 use relations::{CountedPod, Neighbours};
@@ -130,7 +130,7 @@ pub struct Model {
 struct NodeSummary {
     /// Nodes in name order.
     by_name: Vec<NodeId>,
-    /// Smallest and largest known MiB per GPU.
+    /// Smallest and largest known MiB per GPU. The smallest is above [`shape::UNKNOWN_GPU_MEMORY`] if any is.
     gpu_memory: Option<(i64, i64)>,
     /// The largest amount of each resource on one node.
     largest: Resources,
@@ -138,6 +138,13 @@ struct NodeSummary {
     most_zones: usize,
     /// Device resources that some kubelet aligns to NUMA zones.
     zoned_devices: BTreeSet<Name>,
+}
+
+impl NodeSummary {
+    /// The smallest known MiB per GPU.
+    fn smallest_gpu(&self) -> Option<i64> {
+        self.gpu_memory.map(|(smallest, _)| smallest)
+    }
 }
 
 /// Entries that a list of changed pod groups may have beyond twice the number of pod groups before duplicates are removed.
@@ -532,7 +539,8 @@ impl Model {
         self.pods[pod].pod_group.map(|pod_group| &self.pod_groups[pod_group])
     }
 
-    /// What a pod counts in its queue, given the node that it is on or pipelined to.
+    /// What a pod counts in its queue, given the node that it is on or pipelined to. If that is unknown: what it requests, with the size of the
+    /// smallest GPU by which queues were last counted.
     #[must_use]
     pub fn accepted(&self, id: PodId) -> Shared {
         let pod = &self.pods[id];
@@ -540,7 +548,7 @@ impl Model {
         let place = pod.state.plan.as_ref().or(pod.state.hold.as_ref());
         match place.map(|place| &self.nodes[place.node]) {
             Some(node) if node.input.is_some() => shape.accepted(node.gpu_memory()),
-            Some(_) | None => shape.quota,
+            Some(_) | None => shape.requested(self.node_summary.last().smallest_gpu()),
         }
     }
 
@@ -564,10 +572,16 @@ impl Model {
     /// The pods of a pod group to place next.
     #[must_use]
     pub fn next_chunk(&self, pod_group: PodGroupId, now: Time) -> PodIds {
+        self.next_chunk_without(pod_group, now, &[])
+    }
+
+    /// The same without these pod sets.
+    #[must_use]
+    pub fn next_chunk_without(&self, pod_group: PodGroupId, now: Time, without: &[Member]) -> PodIds {
         let pod_group = &self.pod_groups[pod_group];
-        let take = |member, most: usize| -> PodIds {
+        let take = |member: Member, most: usize| -> PodIds {
             let pods = pod_group.pods(member).expect("only pod sets are asked for pods");
-            if pods.with(Status::Pending) == 0 && pods.evicted_now == 0 {
+            if (pods.with(Status::Pending) == 0 && pods.evicted_now == 0) || without.contains(&member) {
                 return PodIds::new();
             }
             pods.pods

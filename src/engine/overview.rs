@@ -355,7 +355,7 @@ fn see_node(model: &Model, id: NodeId, node: &Node) -> Option<NodeSeen> {
     });
     Some(NodeSeen {
         name: node.name.clone(),
-        ready: input.fault.is_none(),
+        ready: input.faults.is_empty(),
         cordoned: input.unschedulable,
         total: of(&node.allocatable),
         free: of(&node.idle),

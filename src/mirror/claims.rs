@@ -55,9 +55,20 @@ pub struct Claims {
     named_by: Links,
     /// The device class of each extended resource.
     extended: BTreeMap<String, Box<str>>,
+    /// The key of the label that names a claim's queue; `None`: the default one.
+    queue_label_key: Option<String>,
 }
 
 impl Claims {
+    /// No objects, and the key of the label that names a claim's queue; `None`: the default one.
+    #[must_use]
+    pub fn new(queue_label_key: Option<String>) -> Self {
+        Self {
+            queue_label_key,
+            ..Self::default()
+        }
+    }
+
     // --- pods ---
 
     /// Records the claims of a pod, or removes them if the pod is gone.

@@ -21,6 +21,15 @@ const MEMORY_STEP: i64 = 100;
 /// Bytes of a condition's status that are kept.
 const STATUS_MAX: usize = 16;
 
+/// Conditions by which a node is not ready unless they are absent or have this status.
+const SOUND: &[(&str, &str)] = &[
+    ("Ready", "True"),
+    ("MemoryPressure", "False"),
+    ("DiskPressure", "False"),
+    ("PIDPressure", "False"),
+    ("NetworkUnavailable", "False"),
+];
+
 /// Drops what is never read, and the time of heartbeats, so that a node on which nothing else changed is the same.
 pub fn trim(node: &mut Node) {
     if let Some(annotations) = &mut node.metadata.annotations {
@@ -95,7 +104,7 @@ pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut V
         labels: last.labels(node),
         taints: constraints::taints(node),
         unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
-        fault: fault(node),
+        faults: faults(node),
         plugin_gpus: allocatable.gpu > 0,
         allocatable,
         pods,
@@ -129,25 +138,23 @@ fn gpu_memory(text: &str) -> Option<i64> {
     Some(mib - mib.rem_euclid(MEMORY_STEP)).filter(|mib| *mib > 0)
 }
 
-/// The condition Ready if it is False or Unknown, else a pressure or network condition that is not False. A node without conditions is ready.
-fn fault(node: &Node) -> Option<NodeFault> {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let faults = conditions.filter(|condition| match condition.type_.as_str() {
-        "Ready" => condition.status != "True",
-        "MemoryPressure" | "DiskPressure" | "PIDPressure" | "NetworkUnavailable" => condition.status != "False",
-        _ => false,
+/// The conditions by which a node is not ready. A node without conditions is ready.
+fn faults(node: &Node) -> Vec<NodeFault> {
+    let faults = SOUND.iter().filter_map(|(kind, sound)| {
+        let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let found = conditions.find(|condition| condition.type_ == *kind && condition.status != *sound)?;
+        // Kubelets write True, False and Unknown.
+        let status = found
+            .status
+            .get(..found.status.floor_char_boundary(STATUS_MAX))
+            .unwrap_or_default();
+        let since = found.last_transition_time.as_ref();
+        Some(NodeFault {
+            condition: name(&format!("{kind}={status}")),
+            since: since.map(|time| Time(time.0.as_millisecond())),
+        })
     });
-    let found = faults.min_by_key(|condition| condition.type_ != "Ready")?;
-    // Kubelets write True, False and Unknown.
-    let status = found
-        .status
-        .get(..found.status.floor_char_boundary(STATUS_MAX))
-        .unwrap_or_default();
-    let since = found.last_transition_time.as_ref();
-    Some(NodeFault {
-        condition: name(&format!("{}={status}", found.type_)),
-        since: since.map(|time| Time(time.0.as_millisecond())),
-    })
+    faults.collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 
 use super::packed::{Container, Pod};
-use super::{Entry, Mirror, Output, name};
+use super::{Entry, Mirror, Output, name, requests};
 use crate::api::bind_request::{BindRequest, NumaZone};
 use crate::api::names::annotation;
 use crate::api::numa::NodeResourceTopology;
@@ -114,7 +114,7 @@ fn policy(topology: &NodeResourceTopology) -> (NumaPolicy, bool) {
     }
 }
 
-/// A pod's requests. `request` is its effective bind request.
+/// A pod's requests. `request` is its effective bind request. Overhead and pod-level requests are left out: kubelets do not align them.
 #[must_use]
 pub fn of_pod(pod: &Pod, request: Option<&BindRequest>) -> PodNuma {
     let guaranteed = pod.guaranteed;
@@ -143,12 +143,13 @@ pub fn of_pod(pod: &Pod, request: Option<&BindRequest>) -> PodNuma {
         running = sum(&running, &own);
         together.push(own);
     }
+    let whole = larger(&running, &peak);
     PodNuma {
         guaranteed,
-        whole: larger(&running, &peak),
+        record: record(pod, request, &whole),
+        whole,
         together,
         alone,
-        record: record(pod, request),
     }
 }
 
@@ -171,8 +172,9 @@ fn larger(left: &[(Name, i64)], right: &[(Name, i64)]) -> Vec<(Name, i64)> {
     merge(left, right, i64::max)
 }
 
-/// The zones that a pod uses: as reported on its node, else from its bind request, else as predicted at its bind.
-fn record(pod: &Pod, request: Option<&BindRequest>) -> Vec<(Name, Vec<(Name, i64)>)> {
+/// The zones that a pod uses: as reported on its node, else from its bind request, else as predicted at its bind. Tenants can create pods with these
+/// annotations, so no more counts than the pod requests (`whole`), up to an amount of which the sum over many pods does not overflow.
+fn record(pod: &Pod, request: Option<&BindRequest>, whole: &[(Name, i64)]) -> Vec<(Name, Vec<(Name, i64)>)> {
     let annotated = |key: &str| -> Option<Vec<NumaZone>> {
         let text = pod.annotations.get(key)?;
         serde_json::from_str(text)
@@ -186,10 +188,16 @@ fn record(pod: &Pod, request: Option<&BindRequest>) -> Vec<(Name, Vec<(Name, i64
     let zones = annotated(annotation::NUMA_PLACEMENT_OBSERVED)
         .or_else(requested)
         .or_else(|| annotated(annotation::NUMA_PLACEMENT_PREDICTED));
-    let amounts = |amounts: &QuantityMap| -> Vec<(Name, i64)> {
-        let read = amounts
-            .iter()
-            .filter_map(|(resource, quantity)| Some((name(resource), units(resource, Amount::of(quantity).ok()?))));
+    let capped = |(resource, amount): &(Name, i64)| (resource.clone(), (*amount).min(requests::MOST));
+    let mut left: Vec<(Name, i64)> = whole.iter().map(capped).collect();
+    let mut amounts = |amounts: &QuantityMap| -> Vec<(Name, i64)> {
+        let read = amounts.iter().filter_map(|(resource, quantity)| {
+            let amount = units(resource, Amount::of(quantity).ok()?);
+            let (known, rest) = left.iter_mut().find(|(known, _)| **known == **resource)?;
+            let amount = amount.clamp(0, *rest);
+            *rest -= amount;
+            (amount > 0).then(|| (known.clone(), amount))
+        });
         read.collect()
     };
     let zones = zones.unwrap_or_default();

@@ -142,6 +142,12 @@ pub fn from_config(config: &SchedulerConfig, base: Policy) -> Result<Reading, Ve
     report.finish(policy)
 }
 
+/// How many other pod groups consolidation considers for one, by KAI's number: -1 is no limit, and other negative numbers admit none, as 0 does.
+#[must_use]
+pub fn max_consolidation_victims(number: i64) -> Option<usize> {
+    (number != -1).then(|| usize::try_from(number).unwrap_or_default())
+}
+
 /// The argument of the plugin `numa` that says whether free amounts of zones are computed from the records of pods.
 const RECONSTRUCT: &str = "reconstructAvailable";
 
@@ -165,7 +171,8 @@ pub fn zones_as_reported(config: &SchedulerConfig) -> bool {
 }
 
 /// Parses a boolean as Go does.
-fn go_bool(text: &str) -> Option<bool> {
+#[must_use]
+pub fn go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),

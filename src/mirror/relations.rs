@@ -19,7 +19,16 @@ impl Entry for Namespace {
         if there && mirror.namespaces.has(namespace) {
             return;
         }
-        mirror.with_pods_that_select_namespaces(out, |mirror| {
+        let name = namespace.name_any();
+        let queue_changes = mirror.settings.fallback_queue.as_ref().is_some_and(|fallback_queue| {
+            let label = namespace.labels().get(&fallback_queue.label).map(String::as_str);
+            let label = label.filter(|label| there && !label.is_empty());
+            mirror.namespaces.label(&name, &fallback_queue.label) != label
+        });
+        let concerned =
+            |pod: &Pod| pod.spec().is_some_and(selects_namespaces) || (queue_changes && *pod.pod.namespace == *name);
+        let keys = mirror.pods_where(concerned);
+        mirror.with_these_pods(&keys, out, |mirror| {
             if there {
                 mirror.namespaces.put(namespace);
             } else {
@@ -78,7 +87,7 @@ impl Namespaces {
 
 /// Whether a pod has namespace selectors.
 #[must_use]
-pub fn selects_namespaces(spec: &PodSpec) -> bool {
+fn selects_namespaces(spec: &PodSpec) -> bool {
     let Some(affinity) = &spec.affinity else { return false };
     let near = affinity.pod_affinity.as_ref().map(|near| {
         (

@@ -15,7 +15,7 @@ use crate::api::quantity::Amount;
 use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
 
 /// Maximum of milli-cores, bytes (64 TiB) or thousandths. The sum over 131,072 pods does not overflow.
-const MOST: i64 = 1 << 46;
+pub const MOST: i64 = 1 << 46;
 
 /// How a resource name is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Unit {
     Gpu,
     /// Instances of a multi-instance GPU profile.
     Mig,
-    /// Bytes of storage.
+    /// Bytes of storage or huge pages.
     Storage,
     /// Thousandths of an extended resource.
     Extended,
@@ -43,18 +43,28 @@ impl Unit {
             resource::MEMORY => Self::Memory,
             _ if gpus.iter().any(|gpu| gpu == name) => Self::Gpu,
             resource::EPHEMERAL_STORAGE | "storage" => Self::Storage,
+            _ if name.starts_with("hugepages-") => Self::Storage,
             _ if name.starts_with(resource::NVIDIA_MIG_PREFIX) => Self::Mig,
             _ if name.contains('/') => Self::Extended,
-            _ if name.starts_with("hugepages-") || name.starts_with("attachable-volumes-") => Self::Extended,
+            _ if name.starts_with("attachable-volumes-") => Self::Extended,
             _ => Self::None,
         }
     }
 
-    /// The maximum that is counted. No node has as much, and sums of many such amounts do not overflow.
+    /// The maximum that is counted. Pods that request more are held back. Sums of many such amounts do not overflow.
     fn most(self) -> i64 {
         match self {
             Self::Gpu | Self::Mig => GPU_DEVICES_COUNTED,
             Self::Cpu | Self::Memory | Self::Storage | Self::Extended | Self::None => MOST,
+        }
+    }
+
+    /// The maximum that is valid on a node, where amounts above [`Unit::most`] count as that. More devices are invalid: a pod whose number of them is capped
+    /// fits no node.
+    fn most_on_node(self) -> i64 {
+        match self {
+            Self::Gpu | Self::Mig => self.most(),
+            Self::Cpu | Self::Memory | Self::Storage | Self::Extended | Self::None => i64::MAX,
         }
     }
 
@@ -95,10 +105,11 @@ impl<'o, T> ByName<'o, T> {
 struct Sum<'o>(ByName<'o, (Unit, i64)>);
 
 impl<'o> Sum<'o> {
-    /// Adds up quantities per resource, then rounds once.
+    /// Adds up quantities per resource, then rounds once. `most`: the maximum that is valid.
     fn of(
         quantities: impl Iterator<Item = (&'o str, &'o str)>,
         gpus: &[String],
+        most: fn(Unit) -> i64,
         field: &'static str,
         problems: &mut Vec<Problem>,
     ) -> Self {
@@ -106,7 +117,7 @@ impl<'o> Sum<'o> {
         for (resource, quantity) in quantities {
             let amount = quantity.parse::<Amount>().ok().filter(|amount| {
                 let unit = Unit::of(resource, gpus);
-                (0..=unit.most()).contains(&unit.count(*amount))
+                (0..=most(unit)).contains(&unit.count(*amount))
             });
             match amount {
                 Some(amount) => {
@@ -125,6 +136,14 @@ impl<'o> Sum<'o> {
             (resource, (unit, unit.count(sum)))
         });
         Self(ByName(counted.collect()))
+    }
+
+    /// Reduces larger amounts to the maximum that is counted.
+    fn capped(mut self) -> Self {
+        for (_, (unit, amount)) in &mut self.0.0 {
+            *amount = (*amount).min(unit.most());
+        }
+        self
     }
 
     fn iter(&self) -> impl Iterator<Item = (&'o str, Unit, i64)> {
@@ -153,7 +172,8 @@ impl<'o> Sum<'o> {
 
 /// A node's amounts and pod slots. `gpus`: the resources that are whole GPUs.
 pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<Problem>) -> (Amounts, i64) {
-    let sum = Sum::of(texts(resources), gpus, "status.allocatable", problems);
+    let field = "status.allocatable";
+    let sum = Sum::of(texts(resources), gpus, Unit::most_on_node, field, problems).capped();
     let pods = sum.iter().find(|(resource, ..)| *resource == resource::PODS);
     let pods = pods.map_or(0, |(.., pods)| pods);
     let mut amounts = amounts(&sum);
@@ -180,10 +200,16 @@ pub fn of_pod(pod: &Pod, ours: bool, gpus: &[String], problems: &mut Vec<Problem
 /// The larger of the running containers' sum and each init container with the sidecars that run by then.
 fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'o> {
     let containers = pod.containers.iter().flat_map(|container| container.requests.iter());
-    let running = Sum::of(containers, gpus, "spec.containers", problems);
+    let running = Sum::of(containers, gpus, Unit::most, "spec.containers", problems);
     let (mut sidecars, mut peak) = (Sum::default(), Sum::default());
     for container in &pod.init_containers {
-        let own = Sum::of(container.requests.iter(), gpus, "spec.initContainers", problems);
+        let own = Sum::of(
+            container.requests.iter(),
+            gpus,
+            Unit::most,
+            "spec.initContainers",
+            problems,
+        );
         if container.stays {
             sidecars = sidecars.add(&own);
         } else {
@@ -191,7 +217,8 @@ fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'
         }
     }
     let overhead = pod.spec().and_then(|spec| spec.overhead.as_ref());
-    let mut overhead = Sum::of(overhead.into_iter().flat_map(texts), gpus, "spec.overhead", problems);
+    let overhead = overhead.into_iter().flat_map(texts);
+    let mut overhead = Sum::of(overhead, gpus, Unit::most, "spec.overhead", problems);
     overhead
         .0
         .0
@@ -202,7 +229,7 @@ fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'
     let whole = whole.into_iter().flat_map(texts);
     let whole =
         whole.filter(|(name, _)| [resource::CPU, resource::MEMORY].contains(name) || name.starts_with("hugepages-"));
-    for (name, unit, amount) in Sum::of(whole, gpus, "spec.resources", problems).iter() {
+    for (name, unit, amount) in Sum::of(whole, gpus, Unit::most, "spec.resources", problems).iter() {
         *all.0.entry(name, (unit, amount)) = (unit, amount);
     }
     all.add(&overhead)

@@ -79,6 +79,9 @@ pub struct Additions {
     fallback_queue: Option<FallbackQueues>,
     #[serde(default, skip_serializing_if = "is_usual")]
     own_pods: OwnPods,
+    /// All actions are switched off. In KAI's format an empty list means all of them.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    no_actions: bool,
 }
 
 /// See [`FallbackQueue`].
@@ -104,6 +107,7 @@ impl Additions {
             gpu_resources: settings.gpu_resources.clone(),
             fallback_queue,
             own_pods: settings.own_pods.clone(),
+            no_actions: policy.actions.is_empty(),
         }
     }
 
@@ -111,6 +115,9 @@ impl Additions {
     pub fn put_into(self, settings: &mut Settings, policy: &mut Policy) {
         if let Some(mode) = DisruptionBudgets::parse(&self.disruption_budgets) {
             policy.disruption_budgets = mode;
+        }
+        if self.no_actions {
+            policy.actions.clear();
         }
         settings.own_pods = self.own_pods;
         settings.fallback_queue = self.fallback_queue.map(|fallback_queue| FallbackQueue {

@@ -156,7 +156,7 @@ fn parameters(given: Option<Parameters>) -> (Settings, Policy) {
     let policy = Policy {
         full_hierarchy: given.full_hierarchy_fairness,
         consolidating_reclaim: given.allow_consolidating_reclaim,
-        max_consolidation_victims: usize::try_from(given.max_number_consolidation_preemptees).ok(),
+        max_consolidation_victims: policy::max_consolidation_victims(given.max_number_consolidation_preemptees),
         staleness_grace: Some(given.global_default_staleness_grace_period)
             .filter(|grace| *grace >= 0)
             .map(millis),

@@ -119,9 +119,14 @@ fn settings_and_policy_are_read_as_they_were_written() {
         fallback_queue: unusual().0.fallback_queue,
         ..Settings::default()
     };
+    let without_actions = Policy {
+        actions: Vec::new(),
+        ..Policy::default()
+    };
     for (settings, policy) in [
         (usual_settings(), Policy::default()),
         (Settings::default(), Policy::default()),
+        (Settings::default(), without_actions),
         unusual(),
     ] {
         let file = written(cluster(settings.clone(), policy.clone(), Vec::new()));

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::engine::decision::{Detail, Work};
 use crate::engine::explain::refusal::{PodProblem, examine, too_large};
 use crate::engine::fairshare::quotas;
@@ -74,6 +76,9 @@ impl PlacementCaches {
     }
 }
 
+/// Pod sets of a pod group whose pods have no place.
+pub type FailedPodSets = SmallVec<[Member; 4]>;
+
 /// Places the pods of pod groups.
 pub struct Placer<'a> {
     /// The cluster.
@@ -89,8 +94,16 @@ pub struct Placer<'a> {
 impl Placer<'_> {
     /// Places pods of a pod group, all or none. On failure the model is unchanged.
     pub fn place(&mut self, pod_group: PodGroupId, pods: &[PodId], mode: Mode) -> bool {
+        self.try_place(pod_group, pods, mode).is_ok()
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// With the pod sets whose pods have no place; none if that is not the reason.
+    pub fn try_place(&mut self, pod_group: PodGroupId, pods: &[PodId], mode: Mode) -> Result<(), FailedPodSets> {
         if pods.is_empty() || self.gate_closed(pod_group, pods, mode) {
-            return false;
+            return Err(FailedPodSets::new());
         }
         self.log.work.groups_tried += 1;
         for &pod in pods {
@@ -140,9 +153,9 @@ impl Placer<'_> {
         pods: &[PodId],
         mode: Mode,
         scope: Scope,
-    ) -> bool {
+    ) -> Result<(), FailedPodSets> {
         if pods.is_empty() {
-            return true;
+            return Ok(());
         }
         let found = match self.domains_of(pod_group, member, pods, scope) {
             Ok(None) => return self.place_in(pod_group, member, pods, mode, scope),
@@ -153,23 +166,27 @@ impl Placer<'_> {
                     findings.domains_refused(self.model, pod_group, member, pods.len(), &refused);
                     *self.log.note(pod_group) = findings;
                 }
-                return false;
+                let mut failed: FailedPodSets = pods.iter().filter_map(|pod| self.model.pods()[*pod].member).collect();
+                failed.dedup();
+                return Err(failed);
             }
         };
         let (topology, domains) = found;
         let preferred = (!domains.preferred.is_empty())
             .then(|| Preferred::of(&self.model.topologies()[&topology], &domains.preferred));
+        let mut failed = FailedPodSets::new();
         for &domain in &domains.order {
             let nodes = self.model.topologies()[&topology].node_set(domain, scope.among);
             let inside = Scope {
                 among: Some(&nodes),
                 preferred: preferred.as_ref().or(scope.preferred),
             };
-            if self.place_in(pod_group, member, pods, mode, inside) {
-                return true;
+            match self.place_in(pod_group, member, pods, mode, inside) {
+                Ok(()) => return Ok(()),
+                Err(pod_sets) => failed = pod_sets,
             }
         }
-        false
+        Err(failed)
     }
 
     /// The domains for a member's pods. Placed pods of the member restrict the others to their domain.
@@ -192,11 +209,23 @@ impl Placer<'_> {
             pod.state.status.active_allocated() && pod.member.is_some_and(|own| entry.is_under(own, member))
         });
         let with: Vec<NodeId> = placed.filter_map(|pod| self.model.node_of(*pod)).collect();
+        // A member that needs no pods gets them one by one, all in the domain of the first. That of a gang is chosen for its minimum, as in KAI.
+        let grows = constraint.required.is_some() && with.is_empty() && entry.satisfied(member, &entry.active());
+        let wants = |pod: &PodId| {
+            let own = self.model.pods()[*pod].member;
+            self.model.wants_place(*pod, self.context.now) && own.is_some_and(|own| entry.is_under(own, member))
+        };
+        let all: Vec<PodId> = if grows {
+            entry.pods.iter().copied().filter(wants).collect()
+        } else {
+            Vec::new()
+        };
         let question = Question {
             constraint,
             pods,
             with: &with,
             among: scope.among,
+            all: &all,
         };
         domains(self.model, &question, &mut self.caches.domain_capacity)
     }
@@ -207,21 +236,31 @@ impl Placer<'_> {
         self.caches.rolled_back(mark);
     }
 
-    fn place_in(&mut self, pod_group: PodGroupId, member: Member, pods: &[PodId], mode: Mode, scope: Scope) -> bool {
+    fn place_in(
+        &mut self,
+        pod_group: PodGroupId,
+        member: Member,
+        pods: &[PodId],
+        mode: Mode,
+        scope: Scope,
+    ) -> Result<(), FailedPodSets> {
         let mark = self.model.mark();
-        let placed = match &self.model.pod_groups()[pod_group].tree[member as usize].kind {
-            Kind::Pods(_) => self.place_pods(pod_group, pods, mode, scope),
+        let placed: Result<(), FailedPodSets> = match &self.model.pod_groups()[pod_group].tree[member as usize].kind {
+            Kind::Pods(_) => {
+                let placed = self.place_pods(pod_group, pods, mode, scope);
+                placed.then_some(()).ok_or_else(|| smallvec![member])
+            }
             Kind::Set { .. } => {
                 let entry = &self.model.pod_groups()[pod_group];
                 let order = entry.in_order(member, &entry.active());
                 let mut each = self.pods_below(pod_group, member, pods);
-                order.into_iter().all(|below| {
+                order.into_iter().try_for_each(|below| {
                     let theirs = each.remove(&below).unwrap_or_default();
                     self.place_member(pod_group, below, &theirs, mode, scope)
                 })
             }
         };
-        if !placed {
+        if placed.is_err() {
             self.rollback(mark);
             if let Some(preferred) = scope.preferred {
                 preferred.forget();
@@ -355,9 +394,7 @@ impl Placer<'_> {
             self.model.unevict(pod);
             return;
         }
-        let groups = choice.map_or_else(smallvec::SmallVec::new, |choice| {
-            gpu::open(self.model, pod, node, &choice)
-        });
+        let groups = choice.map_or_else(SmallVec::new, |choice| gpu::open(self.model, pod, node, &choice));
         let extras = Extras {
             groups,
             ungrouped: 0,

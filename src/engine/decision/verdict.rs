@@ -222,7 +222,11 @@ impl GroupReport {
                     .map(|(pod, message)| (pod.clone(), own(message)))
                     .collect()
             }
-            Wording::Kai => self.pods.clone(),
+            Wording::Kai => self
+                .pods
+                .iter()
+                .map(|(pod, message)| (pod.clone(), message.to_string()))
+                .collect(),
         }
     }
 }

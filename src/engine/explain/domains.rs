@@ -1,14 +1,14 @@
 //! Why no domain of a topology takes the pods of a pod group's member, as KAI reports it.
 
+use crate::api::names::resource;
 use crate::engine::decision::{Detail, DomainFigures, ReasonCode, Shortage};
-use crate::engine::fairshare::quotas::readable;
 use crate::engine::model::Model;
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::model::pod_group::{Kind, Member, PodGroup};
 use crate::engine::model::resources::{CPU, GPUS, MEMORY};
 use crate::engine::placement::domains::{DomainShortage, Refused};
 
-use super::report::Findings;
+use super::report::{BETWEEN, Findings};
 
 impl Findings {
     /// Adds why no domain takes the `wanted` pods of a member.
@@ -42,14 +42,18 @@ impl Findings {
                 let place = domain.as_deref().unwrap_or("the cluster");
                 format!("{failed}: not enough resources in {place} to allocate the job")
             }
-            Refused::Each(domains) => {
-                for lack in domains {
+            Refused::Each { listed, more } => {
+                for lack in listed {
                     let figures = Box::new(figures(model, lack, wanted));
                     self.add(
                         ReasonCode::NotEnoughResources,
                         lacking(model, lack, wanted),
                         Detail::Domain(figures),
                     );
+                }
+                if *more > 0 {
+                    let rest = format!("node-group(s) without enough room that are not listed: {more}");
+                    self.add(ReasonCode::NotEnoughResources, rest, Detail::Text);
                 }
                 failed
             }
@@ -73,28 +77,24 @@ fn figures(model: &Model, lack: &DomainShortage, wanted: usize) -> DomainFigures
 }
 
 fn lacking(model: &Model, lack: &DomainShortage, wanted: usize) -> String {
-    let domain = &lack.domain;
     if let Some(slots) = lack.slots {
+        let domain = &lack.domain;
         return format!("node-group {domain} can allocate only {slots} of {wanted} required pods");
     }
-    let each = lack.short.iter().map(|&(position, asked, free)| {
+    let each = lack.short.iter().map(|&(position, ..)| {
+        let name = &**model.resources().name(position);
         let item = match position {
             CPU => "CPU cores",
             MEMORY => "memory",
             GPUS => "GPUs",
-            _ => &**model.resources().name(position),
-        };
-        let show = |amount: i64| {
-            if position <= GPUS {
-                readable(amount, position)
-            } else {
-                amount.to_string()
+            _ if name.starts_with(resource::NVIDIA_MIG_PREFIX) => {
+                return format!("node-group(s) didn't have enough of mig profile: {name}");
             }
+            _ => name,
         };
-        let (asked, free) = (show(asked), show(free));
-        format!("{domain} didn't have enough resources: {item}, requested: {asked}, available: {free}")
+        format!("node-group(s) didn't have enough resources: {item}")
     });
-    each.collect::<Vec<_>>().join(", ")
+    each.collect::<Vec<_>>().join(BETWEEN)
 }
 
 fn pod_group_or_member(pod_group: &PodGroup, member: Member) -> String {

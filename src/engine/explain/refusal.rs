@@ -1,5 +1,6 @@
 //! Why one pod does not fit: a count per reason over the nodes that refuse it, and the reasons of each node if the policy has them listed.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::api::names::resource;
@@ -11,7 +12,7 @@ use crate::engine::placement::choose::Context;
 use crate::engine::placement::rules::{Reasons, Refusal, refusals, resources};
 use crate::engine::policy::Policy;
 
-/// Nodes that a message lists: every pod that waits has the list in its condition and its events.
+/// Nodes or reasons that a message lists: every pod that waits has the list in its condition and its events.
 const NODES_MAX: usize = 50;
 /// Bytes of their lines, half of what the message of an event may have.
 const NODE_LINES_MAX: usize = 4_096;
@@ -35,11 +36,14 @@ impl PodProblem {
             .headline
             .as_deref()
             .unwrap_or("no nodes with enough resources were found");
-        let mut sorted: Vec<_> = self
-            .counts
-            .iter()
-            .map(|(reason, count)| format!("{count} {reason}"))
-            .collect();
+        // Some reasons name the node, so there may be one for each.
+        let mut counts: Vec<_> = self.counts.iter().collect();
+        counts.sort_by_key(|(_, nodes)| Reverse(**nodes));
+        let listed = counts.iter().take(NODES_MAX);
+        let mut sorted: Vec<_> = listed.map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
+        if counts.len() > NODES_MAX {
+            sorted.push(format!("reasons that are not listed: {}", counts.len() - NODES_MAX));
+        }
         sorted.sort();
         let sorted = sorted.join(". \n");
         if sorted.is_empty() {
@@ -152,13 +156,34 @@ impl<T: Ord> RefusalCounts<T> {
     }
 }
 
-/// Why a pod cannot be scheduled in any state of the cluster: something that it needs is missing, or no node is large enough.
+/// The checks that a pod fails in any state of the cluster, with KAI's names and in its order: what it needs is missing, or no node is large enough.
+fn failed_checks(model: &Model, policy: &Policy, id: PodId) -> impl Iterator<Item = (&'static str, String)> {
+    let input = &model.pods()[id].input;
+    let volumes = input.volumes.as_ref().and_then(|volumes| volumes.missing.as_ref());
+    let checks = [
+        ("VolumeBinding", volumes.map(ToString::to_string)),
+        ("ConfigMap", input.blocked.as_ref().map(ToString::to_string)),
+        ("MaxNodePoolResources", larger_than_all_nodes(model, policy, id)),
+    ];
+    checks.into_iter().filter_map(|(check, text)| Some((check, text?)))
+}
+
+/// Why a pod cannot be scheduled in any state of the cluster: what the first failed check says.
 #[must_use]
 pub fn impossible(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
-    let pod = &model.pods()[id];
-    if let Some(text) = &model.classes()[pod.class].constraints.blocked {
-        return Some(text.to_string());
-    }
+    failed_checks(model, policy, id).next().map(|(_, text)| text)
+}
+
+/// All failed checks, in the message of a placement attempt.
+#[must_use]
+pub fn too_large(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
+    let lines = failed_checks(model, policy, id).map(|(check, text)| format!("{check}: {text}.\n"));
+    let lines: String = lines.collect();
+    let pod = &model.pods()[id].input.pod;
+    (!lines.is_empty()).then(|| format!("Scheduling conditions were not met for pod {pod}:\n{lines}"))
+}
+
+fn larger_than_all_nodes(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
     let position = resources::larger_than_all_nodes(model, id)?;
     let name = model.resources().name(position);
     let (item, unit) = match position {
@@ -179,30 +204,8 @@ pub fn impossible(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
         let most = quotas::readable(most, position);
         format!("Max {item} resources available in a single node in the {pool} node-pool is topped at {most}{unit}")
     };
-    Some(format!(
-        "The pod {}/{} requires {}. {tail}",
-        pod.input.pod.namespace,
-        pod.input.pod.name,
-        requirements(model, id)
-    ))
-}
-
-/// [`impossible`], with the message of a placement attempt.
-#[must_use]
-pub fn too_large(model: &Model, policy: &Policy, pod: PodId) -> Option<String> {
-    let text = impossible(model, policy, pod)?;
-    let pod = &model.pods()[pod].input;
-    let check = if pod.blocked.is_some() {
-        "ConfigMap"
-    } else if pod.volumes.as_ref().is_some_and(|volumes| volumes.missing.is_some()) {
-        "VolumeBinding"
-    } else {
-        "MaxNodePoolResources"
-    };
-    Some(format!(
-        "Scheduling conditions were not met for pod {}/{}:\n{check}: {text}.\n",
-        pod.pod.namespace, pod.pod.name
-    ))
+    let pod = &model.pods()[id].input.pod;
+    Some(format!("The pod {pod} requires {}. {tail}", requirements(model, id)))
 }
 
 fn requirements(model: &Model, pod: PodId) -> String {
@@ -222,7 +225,9 @@ fn requirements(model: &Model, pod: PodId) -> String {
         .collect();
     for &(position, amount) in &rest {
         let name = model.resources().name(position);
-        if !name.starts_with(resource::NVIDIA_MIG_PREFIX) {
+        if matches!(&**name, resource::EPHEMERAL_STORAGE | "storage") {
+            text += &format!(", {name}: {} (GB)", quotas::readable(amount, MEMORY));
+        } else if !name.starts_with(resource::NVIDIA_MIG_PREFIX) {
             text += &format!(", {name}: {amount}");
         }
     }

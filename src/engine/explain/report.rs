@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::decision::{Detail, GroupReport, NodeFigures, QueueFigures, Reason, ReasonCode, Verdict};
+use crate::engine::input::Name;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId};
 use crate::engine::model::pod::Status;
@@ -12,6 +13,13 @@ use crate::engine::placement::domains::Refused;
 use crate::engine::policy::Policy;
 
 use super::refusal::PodProblem;
+
+/// Reasons that a report lists. Each domain of a topology that was tried may have one.
+pub(crate) const REASONS_LISTED: usize = 100;
+/// Bytes of their messages. They are written to the pod group's status, and the API server refuses an object of more than 1.5 MiB.
+pub(crate) const REASON_BYTES: usize = 32_768;
+/// Between the texts about one domain of a topology. No name of a resource or a domain contains it.
+pub(super) const BETWEEN: &str = ", ";
 
 /// The findings of a cycle about a pod group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -93,7 +101,7 @@ impl Findings {
         self.found.iter().any(named)
     }
 
-    /// The reasons with their messages.
+    /// The reasons with their messages, up to the limits.
     #[must_use]
     pub fn reasons(&self, model: &Model) -> Vec<Reason> {
         let say = |found: &Found| match found {
@@ -109,7 +117,23 @@ impl Findings {
                 detail: Detail::Nodes(Box::new(node_figures(model, *pod, *placed, problem)?)),
             }),
         };
-        self.found.iter().filter_map(say).collect()
+        let (mut reasons, mut left) = (Vec::new(), REASON_BYTES);
+        for (at, found) in self.found.iter().enumerate() {
+            if at == REASONS_LISTED || left == 0 {
+                reasons.push(Reason {
+                    code: ReasonCode::PodSchedulingErrors,
+                    message: format!("reasons that are not listed: {}", self.found.len() - at),
+                    detail: Detail::Text,
+                });
+                break;
+            }
+            if let Some(mut reason) = say(found) {
+                reason.message.truncate(reason.message.floor_char_boundary(left));
+                left -= reason.message.len();
+                reasons.push(reason);
+            }
+        }
+        reasons
     }
 
     /// Adds what was found when a pod fitted nowhere, `placed` pods of its pod set after the attempt began.
@@ -171,8 +195,15 @@ fn message(reasons: &[Reason]) -> String {
         _ => "Unable to schedule podgroup",
     };
     let mut distinct: BTreeMap<&str, usize> = BTreeMap::new();
-    for reason in reasons {
-        *distinct.entry(&reason.message).or_insert(0) += 1;
+    for Reason { message, detail, .. } in reasons {
+        let texts: Vec<&str> = match detail {
+            // What a domain lacks is counted resource by resource.
+            Detail::Domain(_) => message.split(BETWEEN).collect(),
+            Detail::Text | Detail::Queue(_) | Detail::Nodes(_) => vec![&**message],
+        };
+        for text in texts {
+            *distinct.entry(text).or_insert(0) += 1;
+        }
     }
     if distinct.is_empty() {
         return headline.to_owned();
@@ -219,11 +250,15 @@ pub fn report(
         });
     }
     let reasons = findings.reasons(model);
-    let message = message(&reasons);
+    let message = format!("{prefix}{}", message(&reasons));
+    let of_the_group: Name = if reasons.is_empty() {
+        format!("{prefix}Unable to schedule pod").into()
+    } else {
+        message.as_str().into()
+    };
     let own = |pod: PodId| match findings.pods.get(&pod) {
-        Some(problem) => problem.text() + &problem.nodes,
-        None if reasons.is_empty() => "Unable to schedule pod".to_owned(),
-        None => message.clone(),
+        Some(problem) => Name::from(format!("{prefix}{}{}", problem.text(), problem.nodes)),
+        None => of_the_group.clone(),
     };
     let waiting = pod_group
         .pod_sets()
@@ -231,7 +266,7 @@ pub fn report(
         .copied()
         .filter(|pod| model.pods()[*pod].state.status == Status::Pending);
     let pods = waiting
-        .map(|pod| (model.pods()[pod].input.pod.clone(), format!("{prefix}{}", own(pod))))
+        .map(|pod| (model.pods()[pod].input.pod.clone(), own(pod)))
         .collect();
     Some(GroupReport {
         group: pod_group.key.clone(),
@@ -239,7 +274,7 @@ pub fn report(
         partly_runs: pod_group.active().iter().sum::<usize>() > 0,
         verdict: verdict(),
         reasons,
-        message: format!("{prefix}{message}"),
+        message,
         pods,
     })
 }

@@ -1,7 +1,7 @@
 //! Division of a resource among sibling queues: quotas first, then what is left by weight, band by band of queue priority, in whole units; then the
 //! units that rounding left over. Exact integers throughout.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 
 use crate::engine::input::{GPU, Name, Time};
 use crate::engine::model::Model;
@@ -94,18 +94,35 @@ struct Fraction {
 }
 
 impl Fraction {
-    fn cmp(self, other: Self) -> std::cmp::Ordering {
-        compare_products(self.over, other.under, other.over, self.under)
+    /// Compares two fractions that are not negative, without products, which may not fit: by whole parts, then by the reciprocals of what is left.
+    fn cmp(self, other: Self) -> Ordering {
+        let whole = (self.over / self.under).cmp(&(other.over / other.under));
+        let (left, right) = (self.over % self.under, other.over % other.under);
+        whole.then_with(|| {
+            if left == 0 || right == 0 {
+                return left.cmp(&right);
+            }
+            let reciprocal = |over: i128, under: i128| Self {
+                over: under,
+                under: over,
+            };
+            reciprocal(right, other.under).cmp(reciprocal(left, self.under))
+        })
     }
 }
 
-/// Compares a·b with c·d where the products may not fit: by whole parts first, then by what is left.
-fn compare_products(a: i128, b: i128, c: i128, d: i128) -> std::cmp::Ordering {
-    match (a.checked_mul(b), c.checked_mul(d)) {
-        (Some(left), Some(right)) => left.cmp(&right),
-        // Both factors are non-negative here; halve the precision rather than overflow.
-        _ => ((a >> 32) * (b >> 32)).cmp(&((c >> 32) * (d >> 32))),
+/// By how many bits the weights of these queues are shifted to the right, so that no product of the sum of the weights, `factor` and an amount
+/// overflows. 0 for all but enormous weights.
+fn weight_shift<'q>(factor: i128, amount: i64, queues: impl Iterator<Item = &'q QueueDemand>) -> u32 {
+    // At least a million, so that a deduction for usage that saturates exceeds every portion.
+    let (mut weights, mut largest) = (0_u128, MILLION.max(i128::from(amount)));
+    for queue in queues {
+        weights += u128::from(queue.weight.unsigned_abs());
+        largest = largest.max(i128::from(queue.want() - queue.fair));
     }
+    let bits = |number: u128| u128::BITS - number.leading_zeros();
+    let room = (i128::BITS - 2).saturating_sub(bits(factor.unsigned_abs()) + bits(largest.unsigned_abs()));
+    bits(weights).saturating_sub(room)
 }
 
 /// Divides in rounds among the queues of one priority.
@@ -120,20 +137,20 @@ fn rounds(
     loop {
         let pot = i128::from(left);
         let open = |demand: &QueueDemand| demand.priority == band && demand.want() > demand.fair;
-        let weights: i128 = demands
-            .iter()
-            .filter(|demand| open(demand))
-            .map(|demand| i128::from(demand.weight))
-            .sum();
+        let factor = MILLION + i128::from(k);
+        let shift = weight_shift(factor, left.max(unit), demands.iter().filter(|demand| open(demand)));
+        let weight = |demand: &QueueDemand| i128::from(demand.weight) >> shift;
+        let weights: i128 = demands.iter().filter(|demand| open(demand)).map(weight).sum();
         if weights == 0 {
             return left;
         }
         let portion = |demand: &QueueDemand| -> i128 {
+            let normal = weight(demand) * factor;
             if demand.usage == 0 {
-                return i128::from(demand.weight) * (MILLION + i128::from(k));
+                return normal;
             }
-            let normal = i128::from(demand.weight) * (MILLION + i128::from(k));
-            (normal - i128::from(k) * (i128::from(demand.usage) / USAGE) * weights / MILLION).max(0)
+            let used = i128::from(k) * (i128::from(demand.usage) / USAGE);
+            (normal - used.saturating_mul(weights) / MILLION).max(0)
         };
         let portions: Vec<i128> = demands
             .iter()

@@ -22,6 +22,8 @@ pub enum Change {
     Topologies,
     /// Queues are added, removed, or change their parent.
     QueueTree,
+    /// The size of the smallest GPU, as of the summary of nodes.
+    SmallestGpu,
     /// Pods or settings of pod groups.
     PodGroups,
     /// Classes or shapes were removed, so their ids may be reused.

@@ -170,7 +170,7 @@ impl Node {
     pub fn ready(&self) -> bool {
         self.input
             .as_ref()
-            .is_some_and(|input| input.fault.is_none() && !input.unschedulable)
+            .is_some_and(|input| input.faults.is_empty() && !input.unschedulable)
     }
 
     /// Sets the allocatable resources.

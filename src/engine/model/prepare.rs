@@ -9,6 +9,7 @@ use super::node::Node;
 use super::numa::is_device;
 use super::queue::QueuePlace;
 use super::resources::{CPU, GPUS, MEMORY, Shared, add, mig_slices};
+use super::shape::UNKNOWN_GPU_MEMORY;
 #[cfg(debug_assertions)]
 use super::topology::Topology;
 use super::{Model, NodeSummary};
@@ -62,7 +63,8 @@ impl Model {
 
     /// The epoch of what the queue tree is derived from.
     fn queue_tree_epoch(&self) -> Epoch {
-        self.epochs.of_any([Change::QueueTree, Change::Settings])
+        self.epochs
+            .of_any([Change::QueueTree, Change::SmallestGpu, Change::Settings])
     }
 
     /// Whether the queue tree and the counters of queues are up to date.
@@ -111,7 +113,11 @@ impl Model {
             }
             if let Some(memory) = node.input.as_ref().and_then(|input| input.gpu_memory) {
                 let (least, most) = summary.gpu_memory.unwrap_or((memory, memory));
-                summary.gpu_memory = Some((least.min(memory), most.max(memory)));
+                // A label of so little is wrong: as the smallest size it would turn each request by memory into hundreds of GPUs. It counts only if
+                // no node has another.
+                let wrong_ones_last = |memory: i64| (memory <= UNKNOWN_GPU_MEMORY, memory);
+                let (_, least) = wrong_ones_last(least).min(wrong_ones_last(memory));
+                summary.gpu_memory = Some((least, most.max(memory)));
             }
         }
         summary
@@ -122,6 +128,10 @@ impl Model {
         let summary = self.summarise_nodes();
         for (rank, &id) in summary.by_name.iter().enumerate() {
             self.nodes[id].rank = rank as u32;
+        }
+        if summary.smallest_gpu() != self.node_summary.last().smallest_gpu() {
+            // Queues count requests by GPU memory on unknown nodes by it, and must be counted again with the new one before a pod is charged.
+            self.epochs.bump(Change::SmallestGpu);
         }
         let NodePlacement { gpu, cpu } = policy.plugins.node_placement.unwrap_or_default();
         self.index.rebuild(gpu, cpu, &self.nodes, &summary.by_name);

@@ -122,6 +122,15 @@ impl Shape {
         amount
     }
 
+    /// What it counts in its queue on a node that is not known: memory of GPUs counts in GPUs of `divisor` MiB.
+    #[must_use]
+    pub fn requested(&self, divisor: Option<i64>) -> Shared {
+        let mut amount = self.quota;
+        let by_memory = memory_as_gpus(self.memory_sum(), divisor);
+        amount[GPUS] = amount[GPUS].saturating_add(by_memory).min(MOST);
+        amount
+    }
+
     /// MiB asked for by memory, over all devices.
     #[must_use]
     pub fn memory_sum(&self) -> i64 {

@@ -39,6 +39,7 @@ fn no_domain(model: &Model, pod_group: PodGroupId, pods: &[PodId]) -> bool {
             pods: &pods,
             with: &with,
             among: None,
+            all: &[],
         };
         !pods.is_empty() && never_room(model, &question)
     })

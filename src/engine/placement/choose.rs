@@ -1,8 +1,8 @@
 //! The best node for a pod.
 //!
-//! Scores come in steps: a nominated node, shared GPUs with room, idle resources, the kind of node, then the packing order. The walk goes through the node
-//! index step by step and stops at the first node that fits; the plain definition in `score` gives the same answer and is used where the index does not
-//! apply. Preferred pod affinity comes before all this but the nominated node: nodes are grouped by its sum of weights.
+//! Scores come in steps: a nominated node, shared GPUs with room (for pods that share GPUs), idle resources, the kind of node, then the packing order. The walk
+//! goes through the node index step by step and stops at the first node that fits; the plain definition in `score` gives the same answer and is used where the
+//! index does not apply. Preferred pod affinity comes before all this but the nominated node: nodes are grouped by its sum of weights.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -329,7 +329,7 @@ fn lists(shape: &Shape, scorers: &Scorers) -> SmallVec<[(Order, i64); 2]> {
 #[must_use]
 pub fn walk(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
     let shape = &model.shapes()[model.pods()[pod].shape];
-    if context.scorers.sharing && !model.index().sharing.is_empty() {
+    if context.scorers.sharing && shape.shared && !model.index().sharing.is_empty() {
         let sharing = sharing_nodes(model, context, pod);
         work.nodes_tested += model.index().sharing.len() as u64;
         if let Some(id) = sharing.into_iter().find(|id| node_fits(model, context, pod, *id, work)) {
@@ -356,7 +356,7 @@ pub fn walk(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Opt
     later
 }
 
-/// The best where score terms outside the index add up to `most`: nodes in index order, until no later one can be better.
+/// The best where score terms outside the index add up to `most`: nodes in index order, until no later one can be better. Not for pods that share GPUs.
 fn walk_with_extras(model: &Model, context: Context, most: f64, pod: PodId, work: &mut Work) -> Option<NodeId> {
     let (scorers, shape) = (context.scorers, &model.shapes()[model.pods()[pod].shape]);
     let range = scorers.range(model, shape, &context.scope.nodes(model));
@@ -364,14 +364,6 @@ fn walk_with_extras(model: &Model, context: Context, most: f64, pod: PodId, work
         let score = scorers.score_with(model, pod, id, range, None, more);
         (score, Reverse(model.nodes()[id].rank))
     };
-    if scorers.sharing && !model.index().sharing.is_empty() {
-        let fitting =
-            nodes_with_shared_room(model, context, pod).filter(|id| node_fits(model, context, pod, *id, work));
-        let best = fitting.max_by_key(|id| value(*id, extras(model, pod, *id)));
-        if best.is_some() {
-            return best;
-        }
-    }
     // Nodes where the pod must wait rank below all where it fits now.
     [true, false].into_iter().find_map(|now| {
         let mut best = None;
@@ -395,18 +387,12 @@ fn walk_with_extras(model: &Model, context: Context, most: f64, pod: PodId, work
     })
 }
 
-/// Nodes with a shared GPU that has room for the pod.
-fn nodes_with_shared_room<'a>(model: &'a Model, context: Context<'a>, pod: PodId) -> impl Iterator<Item = NodeId> + 'a {
-    let shape = &model.shapes()[model.pods()[pod].shape];
-    let ranks = model.index().sharing.iter();
-    ranks
-        .map(|rank| model.index().at_rank(*rank))
-        .filter(move |id| context.scope.has(*id) && fitting_groups(&model.nodes()[*id], shape).next().is_some())
-}
-
-/// The same, best first.
+/// Nodes with a shared GPU that has room for the pod, best first.
 fn sharing_nodes(model: &Model, context: Context, pod: PodId) -> Vec<NodeId> {
-    let with_room: Vec<NodeId> = nodes_with_shared_room(model, context, pod).collect();
+    let shape = &model.shapes()[model.pods()[pod].shape];
+    let nodes = model.index().sharing.iter().map(|rank| model.index().at_rank(*rank));
+    let has_room = |id: &NodeId| fitting_groups(&model.nodes()[*id], shape).next().is_some();
+    let with_room: Vec<NodeId> = nodes.filter(|id| context.scope.has(*id) && has_room(id)).collect();
     context.scorers.rank(model, pod, &with_room, None)
 }
 

@@ -1,7 +1,8 @@
 //! Topology domains for the pods of a pod group, in the order in which they are tried.
 //!
 //! First the domains of the preferred level, then wider ones up to the required level (or the whole topology); within a level the one with the least, but enough,
-//! free capacity first. Capacity is an estimate: placing the pods decides. Where pods need several preferred domains, those with the most free come first.
+//! free capacity first. Capacity is an estimate: placing the pods decides. Where pods need several preferred domains, those with the most free come first. Where
+//! the domain of a few pods binds others that follow, domains with room for all of them come first.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -28,6 +29,8 @@ pub struct Question<'a> {
     pub with: &'a [NodeId],
     /// Candidate nodes; `None` = all.
     pub among: Option<&'a NodeSet>,
+    /// All pods for which the required domain is chosen now, if `pods` are only the first of them.
+    pub all: &'a [PodId],
 }
 
 /// Domains to try.
@@ -54,8 +57,16 @@ pub enum Refused {
     /// All candidates are in one domain (`None`: the whole topology), which has too little free.
     Everything(Option<Name>),
     /// No domain of the required level has enough free.
-    Each(Vec<DomainShortage>),
+    Each {
+        /// What they lack: at most [`DOMAINS_LISTED`], those with room for the most pods first where that was counted.
+        listed: Vec<DomainShortage>,
+        /// Domains that are not listed.
+        more: usize,
+    },
 }
+
+/// Domains that a refusal lists: the lowest level of a topology may have one for each node, and each has a reason in the report.
+pub(crate) const DOMAINS_LISTED: usize = 50;
 
 /// What a domain lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -334,14 +345,25 @@ pub fn domains(
         .filter(|domain| need.fits(domains.capacity(*domain)))
         .collect();
     if order.is_empty() {
-        let widest = sorted
+        let mut lacking: Vec<usize> = sorted
             .iter()
             .filter(in_question)
-            .filter(|domain| level(domain) == widest);
+            .copied()
+            .filter(|domain| level(domain) == widest)
+            .collect();
+        lacking.sort_by_key(|domain| Reverse(domains.capacity(*domain).slots));
+        let more = lacking.len().saturating_sub(DOMAINS_LISTED);
+        lacking.truncate(DOMAINS_LISTED);
         let lack = |domain: &usize| need.lack(domains.capacity(*domain), &topology.domains[*domain].name);
-        return Err(Refused::Each(widest.map(lack).collect()));
+        let listed = lacking.iter().map(lack).collect();
+        return Err(Refused::Each { listed, more });
     }
     order.sort_by_key(|domain| Reverse(level(domain)));
+    if question.all.len() > question.pods.len() {
+        let need = Need::of(model, question.all);
+        let domains = cache.of(model, area, &need);
+        order.sort_by_key(|domain| !need.fits(domains.capacity(*domain)));
+    }
     let preferred = preferred.map_or_else(Vec::new, |preferred| {
         sorted
             .iter()

@@ -7,7 +7,7 @@ use crate::engine::model::Model;
 use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::node::Node;
 use crate::engine::model::pod::GroupList;
-use crate::engine::model::resources::GPUS;
+use crate::engine::model::resources::{GPUS, PODS};
 use crate::engine::placement::resources::{fits_now, fitting_groups};
 
 use super::score::GpuOrder;
@@ -37,8 +37,10 @@ pub fn choose(model: &Model, pod: PodId, node: &Node, order: GpuOrder) -> Option
     }
     let idle = node.idle.get(GPUS);
     let released = node.future.get(GPUS) - idle;
+    // Each GPU that is opened takes a pod slot for its reservation pod, beside the pod's own.
+    let slots = node.future.get(PODS) - 1;
     let whole = match node.sharing_from {
-        None => usize::try_from(idle / GPU + released / GPU).unwrap_or(0),
+        None => usize::try_from(slots.min(idle / GPU + released / GPU)).unwrap_or(0),
         Some(_) => 0,
     };
     let wanted = usize::try_from(shape.gpu.count).unwrap_or(0);

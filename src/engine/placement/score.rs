@@ -84,7 +84,7 @@ pub struct Scorers {
     pub availability: bool,
     /// 10 for pods without GPUs on nodes without GPUs.
     pub resource_type: bool,
-    /// 10,000 if a shared GPU has room.
+    /// 10,000 for pods that share GPUs, if a shared GPU has room.
     pub sharing: bool,
     /// 10,000,000 for the nominated node.
     pub nominated: bool,
@@ -187,7 +187,7 @@ impl Scorers {
         if self.availability && pod_fits(model, pod_id, node_id, true) {
             score.fine += 1000.0;
         }
-        if self.sharing && fitting_groups(node, shape).next().is_some() {
+        if self.sharing && shape.shared && fitting_groups(node, shape).next().is_some() {
             score.fine += 10_000.0;
         }
         if self.nominated && pod.input.nominated_node.as_ref() == Some(&node.name) {

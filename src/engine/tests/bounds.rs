@@ -10,6 +10,7 @@ use crate::engine::input::{
     Time,
 };
 use crate::engine::model::check::Rule;
+use crate::engine::model::pod::Status;
 use crate::engine::model::resources::GPUS;
 use crate::engine::policy::Policy;
 
@@ -142,6 +143,43 @@ fn a_terminating_pod_is_stuck_after_the_configured_time() {
     assert_eq!(stuck_at(&engine), Some(Time(NOW.0 + 1_001)));
     engine.apply(Event::PodGone(leaving.pod.uid.clone()), NOW);
     assert_eq!(stuck_at(&engine), None);
+}
+
+#[test]
+fn a_changed_time_counts_for_pods_that_are_stuck_already() {
+    let leaving = PodInput {
+        status: PodStatus::Releasing,
+        releasing_since: Some(NOW),
+        ..placed(pod(&group("g", "q", 0), 0, "8"), "n0")
+    };
+    let status = |engine: &Engine| {
+        let pods = engine.model().pods();
+        pods[pods.id(&leaving.pod.uid).unwrap()].state.status
+    };
+    let late = Time(NOW.0 + 300_000);
+    let mut engine = one_node();
+    tell(&mut engine, &leaving);
+    engine.cycle(late);
+    assert_eq!(status(&engine), Status::Stuck);
+    for (stuck_after, expected) in [
+        (600_000, Status::Releasing),
+        (200_000, Status::Stuck),
+        (100_000, Status::Stuck),
+    ] {
+        let policy = Policy {
+            stuck_after,
+            ..Policy::default()
+        };
+        let mut anew = one_node();
+        anew.set_policy(policy.clone());
+        tell(&mut anew, &leaving);
+        engine.set_policy(policy);
+        engine.cycle(late);
+        assert_eq!(status(&engine), expected, "{stuck_after}");
+        assert_eq!(engine.digest(late).differences(anew.digest(late), 9), []);
+        assert_eq!(engine.model().timers(), anew.model().timers());
+        assert!(engine.model().broken_rules().is_empty());
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! Bound pods whose pod group or sub-group is not there: what they hold is charged to their queue all the same, and may be taken back.
+//! Bound pods whose pod group, sub-group or node is not there: what they hold is charged to their queue all the same, and may be taken back.
 
-use super::scenario::{NOW, group, node, open_queue, placed, pod, queue};
+use super::scenario::{NOW, group, node, open_queue, placed, pod, queue, sub_group};
 use crate::engine::Engine;
-use crate::engine::input::{Event, GroupInput, Name, PodInput, PodStatus, SubGroupInput, Time};
+use crate::engine::input::{Event, GPU, GroupInput, Name, PodInput, PodStatus, SubGroupInput, Time};
+use crate::engine::model::resources::GPUS;
 use crate::engine::policy::{ActionKind, Policy};
 
 fn world(gpus: &str, limits: &str) -> Engine {
@@ -500,4 +501,93 @@ fn names_of_missing_queues_are_forgotten() {
     known(&mut engine, &group("a", "q", 0));
     see(&mut engine, &pod(&group("a", "q", 0), 0, "1"));
     assert_eq!(bound(&mut engine), 1);
+}
+
+/// What the pods of the queue hold, in thousandths of a GPU.
+fn charged(engine: &Engine) -> i64 {
+    let queues = engine.model().queues();
+    queues[queues.id("q").expect("a known queue")].allocated[GPUS] / (GPU / 1_000)
+}
+
+/// A pod that runs, with memory of one GPU.
+fn running_by_memory(group: &GroupInput, memory: &str, on: &str) -> PodInput {
+    PodInput {
+        gpu_groups: vec!["g".into()],
+        ..placed(pod(group, 0, memory), on)
+    }
+}
+
+#[test]
+fn gpu_memory_on_an_unknown_node_counts_against_the_limit_of_its_queue() {
+    let mut engine = world("4 of 1000", "-1 L1");
+    let honest = group("a", "q", 0);
+    known(&mut engine, &honest);
+    see(&mut engine, &running_by_memory(&honest, "500M", "nosuch"));
+    see(&mut engine, &pod(&honest, 1, "600M"));
+    assert_eq!((bound(&mut engine), charged(&engine)), (0, 500), "1.1 of 1 GPU");
+    engine.apply(Event::Node(Box::new(node("n0", "4 of 2000"))), NOW);
+    assert_eq!((bound(&mut engine), charged(&engine)), (1, 550), "0.55 of 1 GPU");
+}
+
+#[test]
+fn gpu_memory_on_an_unknown_node_counts_in_gpus_of_the_smallest_size_also_when_that_changes() {
+    let mut engine = world("4 of 1000", "-1 L-1");
+    engine.apply(Event::Node(Box::new(node("n1", "4 of 2000"))), NOW);
+    let honest = group("a", "q", 0);
+    known(&mut engine, &honest);
+    let running = running_by_memory(&honest, "500M", "n1");
+    let resized = |gpus: &str| Event::Node(Box::new(node("n0", gpus)));
+    for (event, expected) in [
+        (Event::Pod(Box::new(running.clone())), 250),
+        (Event::NodeGone("n1".into()), 500),
+        (resized("4 of 400"), 1_250),
+        (resized("4 of 1000"), 500),
+    ] {
+        engine.apply(event, NOW);
+        bound(&mut engine);
+        assert_eq!(charged(&engine), expected);
+    }
+    let mut anew = world("4 of 1000", "-1 L-1");
+    known(&mut anew, &honest);
+    see(&mut anew, &running);
+    bound(&mut anew);
+    is_the_same(&engine, &anew);
+    // Before the queues are counted with the new size.
+    engine.apply(resized("4 of 2000"), NOW);
+    engine.apply(Event::PodGone(running.pod.uid.clone()), NOW);
+    assert_eq!(charged(&engine), 0);
+    bound(&mut engine);
+    assert_eq!(charged(&engine), 0);
+}
+
+/// A process that has just started may see bound pods before their labels are written, and before it has grouped them.
+#[test]
+fn a_gang_is_not_stale_before_the_sub_groups_of_its_bound_pods_are_known() {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::StaleGangEviction],
+        ..Policy::default()
+    });
+    engine.apply(open_queue("root"), NOW);
+    engine.apply(Event::Queue(Box::new(queue("q", "4", Time(0)))), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "4"))), NOW);
+    let gang = GroupInput {
+        sub_groups: vec![sub_group("master:1"), sub_group("worker:2")],
+        staleness_grace: Some(0),
+        ..group("a", "q", 0)
+    };
+    known(&mut engine, &gang);
+    let member = |number: usize, sub_group: Option<&str>| PodInput {
+        sub_group: sub_group.map(Name::from),
+        ..running(&gang, number)
+    };
+    for number in 0..3 {
+        see(&mut engine, &member(number, None));
+    }
+    assert_eq!(engine.cycle(NOW).evict.len(), 0);
+    assert_eq!(engine.stale_groups().len(), 0);
+    see(&mut engine, &member(0, Some("master")));
+    see(&mut engine, &member(1, Some("worker")));
+    assert_eq!(engine.cycle(NOW).evict.len(), 0, "one is still unknown");
+    see(&mut engine, &member(2, Some("master")));
+    assert_eq!(engine.cycle(NOW).evict.len(), 3, "there is only one worker");
 }

@@ -1,9 +1,13 @@
 //! The messages of pods that wait.
 
-use super::scenario::{NOW, group, node, open_queue, pod, sub_group};
+use std::sync::Arc;
+
+use super::scenario::{NOW, Scenario, group, node, open_queue, pod, sub_group};
 use crate::engine::Engine;
 use crate::engine::decision::GroupReport;
-use crate::engine::input::{Event, GroupInput, PodInput};
+use crate::engine::explain::report::{REASON_BYTES, REASONS_LISTED};
+use crate::engine::input::{Event, GroupInput, PodInput, PodVolumes};
+use crate::engine::placement::domains::DOMAINS_LISTED;
 use crate::engine::policy::Policy;
 
 /// The report on a pod group whose first pod has the GPU of node n0, which leaves none for its second. Further nodes are cordoned.
@@ -33,7 +37,7 @@ fn detailed(cordoned: &[String]) -> GroupReport {
 fn detailed_errors_list_the_reasons_of_each_node_in_the_message_of_the_pod() {
     let report = detailed(&["n1".to_owned()]);
     assert_eq!(
-        report.pods[0].1,
+        &*report.pods[0].1,
         "no nodes with enough resources were found: 1 node is unschedulable. \n\
          1 node(s) didn't have enough resources: GPUs.\n\
          <n0>: node(s) didn't have enough resources: GPUs.\n\
@@ -53,6 +57,132 @@ fn detailed_errors_list_a_limited_number_of_nodes_and_bytes() {
         let rest = format!("and {} more nodes.", 61 - listed);
         assert_eq!(text.lines().last(), Some(&*rest));
     }
+}
+
+#[test]
+fn a_message_lists_a_limited_number_of_reasons() {
+    let policy = Policy {
+        restrict_nodes: true,
+        ..Policy::default()
+    };
+    let mut engine = Engine::new(policy);
+    engine.apply(open_queue("q"), NOW);
+    for number in 0..60 {
+        engine.apply(Event::Node(Box::new(node(&format!("n{number}"), "1"))), NOW);
+    }
+    let group = group("a", "q", 0);
+    engine.apply(Event::Group(Box::new(group.clone())), NOW);
+    engine.apply(Event::Pod(Box::new(pod(&group, 0, "1"))), NOW);
+    let report = engine.cycle(NOW).unschedulable.remove(0);
+    let lines: Vec<&str> = report.pods[0].1.lines().collect();
+    assert_eq!(lines.len(), 51);
+    assert!(lines[0].ends_with("1 gpu task: <ns/a-000> can't run on non gpu nodes, node: <n0>. "));
+    assert_eq!(lines[50], "reasons that are not listed: 10.");
+}
+
+/// The report on the pod group g, whose pods must be together in one of these racks of a node each.
+fn report_on_racks(racks: impl IntoIterator<Item = String>, gang: &str) -> GroupReport {
+    let nodes: Vec<String> = racks
+        .into_iter()
+        .enumerate()
+        .map(|(number, rack)| format!("n{number}: {rack}"))
+        .collect();
+    let text = format!(
+        "name: it\nnodes: {{{}}}\ntopologies: {{net: [rack]}}\nqueues: [q -1]\npod_groups: [g q {gang} topo=net:rack]",
+        nodes.join(", ")
+    );
+    let scenario: Scenario = serde_yaml_ng::from_str(&text).expect("a scenario");
+    let mut engine = Engine::new(scenario.policy());
+    scenario.events().into_iter().for_each(|event| engine.apply(event, NOW));
+    engine.cycle(NOW).unschedulable.remove(0)
+}
+
+#[test]
+fn a_report_lists_a_limited_number_of_domains_those_with_the_most_room_first() {
+    let gpus = |rack: usize| if rack == 59 { 2 } else { 1 };
+    let racks = (0..60).map(|rack| format!("{} rack=r{rack}", gpus(rack)));
+    let report = report_on_racks(racks, "T1x3");
+    let said: Vec<&str> = report.reasons.iter().map(|reason| &*reason.message).collect();
+    assert_eq!(said.len(), DOMAINS_LISTED + 2);
+    assert_eq!(said[0], "node-group r59 can allocate only 2 of 3 required pods");
+    assert_eq!(
+        said[DOMAINS_LISTED..],
+        [
+            "node-group(s) without enough room that are not listed: 10",
+            "topology net, requirement rack couldn't be satisfied for job <ns/g>"
+        ]
+    );
+    let sentence = &report.verdict.sentence;
+    assert!(
+        sentence.contains(": r59 has room for 2 of 3, ") && sentence.ends_with(" and 57 more"),
+        "{sentence}"
+    );
+    assert_eq!(report.pods.len(), 3);
+    let shared = &report.pods[0].1;
+    assert_eq!(&**shared, &*report.message);
+    assert!(report.pods.iter().all(|(_, text)| Arc::ptr_eq(text, shared)));
+}
+
+#[test]
+fn a_report_lists_a_limited_number_of_domains_that_were_tried() {
+    let racks = (0..150).map(|rack| format!("2 taint~maintenance rack=r{rack}"));
+    let report = report_on_racks(racks, "T1x2");
+    assert_eq!(report.reasons.len(), REASONS_LISTED + 1);
+    let last = &report.reasons[REASONS_LISTED].message;
+    assert!(last.starts_with("reasons that are not listed: "), "{last}");
+}
+
+#[test]
+fn the_reasons_of_a_report_have_a_limited_length() {
+    let racks = (0..60).map(|rack| format!("1 rack=r{rack}{}", "x".repeat(1_000)));
+    let report = report_on_racks(racks, "T1x3");
+    let last = &report.reasons.last().expect("reasons").message;
+    assert!(last.starts_with("reasons that are not listed: "), "{last}");
+    let bytes: usize = report.reasons.iter().map(|reason| reason.message.len()).sum();
+    assert_eq!(bytes, REASON_BYTES + last.len());
+}
+
+#[test]
+fn all_failed_checks_of_a_pod_are_reported() {
+    let entry = group("a", "q", 0);
+    let mut lacking = pod(&entry, 0, "2");
+    lacking.blocked = Some("Missing required configmaps: [settings]".into());
+    lacking.volumes = Some(Arc::new(PodVolumes {
+        missing: Some("persistentvolumeclaim \"data\" not found".into()),
+        ..PodVolumes::default()
+    }));
+    lacking.needs_mut().request.other = vec![("ephemeral-storage".into(), 1_500_000_000)];
+    let mut engine = Engine::new(Policy::default());
+    engine.apply(open_queue("q"), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "1"))), NOW);
+    engine.apply(Event::Group(Box::new(entry)), NOW);
+    engine.apply(Event::Pod(Box::new(lacking)), NOW);
+    let report = engine.cycle(NOW).unschedulable.remove(0);
+    assert_eq!(
+        &*report.pods[0].1,
+        "Scheduling conditions were not met for pod ns/a-000:\n\
+         VolumeBinding: persistentvolumeclaim \"data\" not found.\n\
+         ConfigMap: Missing required configmaps: [settings].\n\
+         MaxNodePoolResources: The pod ns/a-000 requires GPU: 2, CPU: 0.001 (cores), memory: 0 (GB), pods: 1, \
+         ephemeral-storage: 1.5 (GB). \
+         Max GPU resources available in a single node in the default node-pool is topped at 1.\n"
+    );
+}
+
+#[test]
+fn a_preemption_delay_is_written_as_in_go() {
+    let text = "name: it\nactions: [preempt]\nnodes: {n0: '1'}\nqueues: [q 1]\npod_groups: [a q T1@n0, p q B1 age=0]";
+    let scenario: Scenario = serde_yaml_ng::from_str(text).expect("a scenario");
+    let mut engine = Engine::new(scenario.policy());
+    for mut event in scenario.events() {
+        if let Event::Group(group) = &mut event {
+            group.preemption_delay = Some(500);
+        }
+        engine.apply(event, NOW);
+    }
+    let report = engine.cycle(NOW).unschedulable.remove(0);
+    let says = "Workload is within its preemption delay window (500ms) and may not trigger evictions before";
+    assert!(report.message.contains(says), "{}", report.message);
 }
 
 #[test]

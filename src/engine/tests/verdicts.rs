@@ -7,8 +7,8 @@ use crate::engine::Engine;
 use crate::engine::decision::{Cause, GroupReport, Wording};
 use crate::engine::input::devices::{ClaimInput, ClaimRef, OptionInput, PodClaims, RequestInput};
 use crate::engine::input::{
-    Claim, ClaimState, Event, GpuRequest, Hold, HostPort, Name, Needs, NodeRequirement, NodeTerm, PodInput,
-    PodSelector, PodTerm, PodVolumes, Reach, Relations, SelectorOp, Taint, TaintEffect, Waiting,
+    Claim, ClaimState, Event, GpuRequest, Hold, HostPort, Name, Needs, NodeFault, NodeRequirement, NodeTerm, PodInput,
+    PodSelector, PodTerm, PodVolumes, Reach, Relations, SelectorOp, Taint, TaintEffect, Time, Waiting,
 };
 
 /// What becomes of an event before the engine is told.
@@ -737,6 +737,34 @@ fn claims_for_devices() {
         claims(Some("device class gpu.example.com does not exist")),
         "Device class gpu.example.com does not exist"
     );
+}
+
+#[test]
+fn all_bad_conditions_of_a_node_are_named() {
+    fn faulty(event: &mut Event, conditions: &[&str]) {
+        if let Event::Node(node) = event {
+            let fault = |condition: &&str| NodeFault {
+                condition: (*condition).into(),
+                since: Some(Time(NOW.0 - 60_000)),
+            };
+            node.faults = conditions.iter().map(fault).collect();
+        }
+    }
+    const WORLD: &str = "nodes: {n0: 4}\nqueues: [q 8 w1]\npod_groups: [w q T1]";
+    check(&[
+        changed(
+            WORLD,
+            |event| faulty(event, &["MemoryPressure=True", "DiskPressure=True"]),
+            Cause::NotReady,
+            "0 of 1 GPU node fits: 1 is not ready (MemoryPressure=True, DiskPressure=True since 13:45:40 UTC)",
+        ),
+        changed(
+            WORLD,
+            |event| faulty(event, &["Ready=Unknown", "MemoryPressure=Unknown"]),
+            Cause::NotReady,
+            "0 of 1 GPU node fits: 1 is not ready (Ready=Unknown since 13:45:40 UTC)",
+        ),
+    ]);
 }
 
 /// A taint of Kubernetes that says the same as the node's field counts as the field.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::decision::Cause;
-use crate::engine::input::{ClaimState, HostPort, Name, NodeTerm, PodVolumes, Taint, TaintEffect};
+use crate::engine::input::{ClaimState, HostPort, Name, NodeFault, NodeTerm, PodVolumes, Taint, TaintEffect};
 use crate::engine::model::Model;
 use crate::engine::model::constraints::Constraints;
 use crate::engine::model::ids::{NodeId, PodId};
@@ -34,8 +34,7 @@ pub enum Obstacle {
     HostPort(i32, Name),
     /// Too little of the resource at that position is free.
     Full(usize),
-    /// Not ready.
-    /// By the node condition, if one is the reason.
+    /// Not ready, by these node conditions if any are the reason: see [`bad_conditions`].
     NotReady(Option<Name>),
     /// Cordoned.
     Cordoned,
@@ -69,14 +68,29 @@ pub fn lasting(constraints: &Constraints, node: &Node) -> Option<Obstacle> {
     if input.unschedulable {
         return Some(Obstacle::Cordoned);
     }
-    if let Some(fault) = &input.fault {
-        return Some(Obstacle::NotReady(Some(fault.condition.clone())));
+    if let Some(conditions) = bad_conditions(&input.faults) {
+        return Some(Obstacle::NotReady(Some(conditions)));
     }
     input.taints.iter().find(keeps).map(|taint| match &*taint.key {
         CORDONED => Obstacle::Cordoned,
         "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable" => Obstacle::NotReady(None),
         _ => named(taint),
     })
+}
+
+/// The conditions by which a node is not ready, in one text. `None`: it is ready.
+#[must_use]
+pub fn bad_conditions(faults: &[NodeFault]) -> Option<Name> {
+    match faults {
+        [] => None,
+        [only] => Some(only.condition.clone()),
+        // If the kubelet does not answer, all conditions become Unknown.
+        [first, ..] if &*first.condition == "Ready=Unknown" => Some(first.condition.clone()),
+        several => {
+            let names: Vec<&str> = several.iter().map(|fault| &*fault.condition).collect();
+            Some(names.join(", ").into())
+        }
+    }
 }
 
 /// The first requirement of the first term that a node does not meet.
@@ -137,9 +151,9 @@ pub fn of_refusal(model: &Model, pod: PodId, node: Option<NodeId>, refusal: &Ref
         ),
         Refusal::PodSlots(_) => rule(Cause::PodSlots, "runs|run as many pods as the kubelet takes".to_owned()),
         Refusal::NodeReady(node_ready::Refusal::Unschedulable) => Obstacle::Cordoned,
-        Refusal::NodeReady(node_ready::Refusal::NotReady) => {
-            let fault = node.and_then(|node| model.nodes()[node].input.as_ref()?.fault.as_ref());
-            Obstacle::NotReady(fault.map(|fault| fault.condition.clone()))
+        Refusal::NodeReady(node_ready::Refusal::Condition(_)) => {
+            let input = node.and_then(|node| model.nodes()[node].input.as_ref());
+            Obstacle::NotReady(input.and_then(|input| bad_conditions(&input.faults)))
         }
         Refusal::Taints(_) => rule(Cause::Taints, "has|have a taint that is not tolerated".to_owned()),
         Refusal::NodeAffinity(_) => Obstacle::Affinity(None),

@@ -14,7 +14,7 @@ use crate::engine::placement::rules::resources::larger_than_all_nodes;
 use crate::engine::policy::ActionKind;
 
 use super::holders::{Answers, Shortage, parts};
-use super::obstacles::{Obstacle, of_refusal};
+use super::obstacles::{Obstacle, bad_conditions, of_refusal};
 use super::scan::{NodeScan, free, free_parts, portion};
 use super::words::{count, gpus, instant, number, one_sentence, quantity, resource_name};
 
@@ -48,13 +48,8 @@ type TimedVerdict = (Verdict, Option<Time>);
 #[must_use]
 pub fn never(model: &Model, pod: PodId) -> Option<Verdict> {
     let entry = &model.pods()[pod];
-    if let Some(text) = entry
-        .input
-        .volumes
-        .as_ref()
-        .and_then(|volumes| volumes.missing.as_ref())
-        && entry.input.blocked.is_none()
-    {
+    let volumes = entry.input.volumes.as_ref();
+    if let Some(text) = volumes.and_then(|volumes| volumes.missing.as_ref()) {
         return Some(Verdict::new(Cause::Volumes, sentence_of(text)));
     }
     if let Some(text) = &model.classes()[entry.class].constraints.blocked {
@@ -252,7 +247,7 @@ impl Unplaced<'_> {
                     format!("at most {} free on {name}", number(self.model, *at, most))
                 })
             }
-            Obstacle::NotReady(Some(condition)) => self.since(condition),
+            Obstacle::NotReady(Some(conditions)) => self.since(conditions),
             _ => None,
         };
         format!(
@@ -261,12 +256,13 @@ impl Unplaced<'_> {
         )
     }
 
-    /// Since when the first of the nodes with this condition is not ready.
-    fn since(&self, condition: &Name) -> Option<String> {
+    /// Since when the first of the nodes with these conditions is not ready.
+    fn since(&self, conditions: &Name) -> Option<String> {
         let nodes = self.model.nodes().iter();
-        let faults = nodes.filter_map(|(_, node)| node.input.as_ref()?.fault.as_ref());
+        let faults = nodes.filter_map(|(_, node)| Some(&node.input.as_ref()?.faults));
         let since = faults
-            .filter(|fault| fault.condition == *condition)
+            .filter(|faults| bad_conditions(faults).as_ref() == Some(conditions))
+            .flatten()
             .filter_map(|fault| fault.since);
         Some(format!("since {}", instant(since.min()?, self.context.now)))
     }

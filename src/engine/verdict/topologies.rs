@@ -94,12 +94,9 @@ impl OutOfDomains<'_> {
         };
         let first = format!("No domain of level {level} of topology {name} has room for {pods}");
         let sentence = match self.refused {
-            Some(Refused::Each(lacks)) => {
-                let mut best: Vec<&DomainShortage> = lacks.iter().collect();
-                best.sort_by_key(|lack| std::cmp::Reverse(lack.slots));
-                let all = best.len();
-                let said: Vec<String> = best.iter().take(NAMED).map(|lack| self.lack(lack)).collect();
-                format!("{first}: {}", list(&said, all))
+            Some(Refused::Each { listed, more }) => {
+                let said: Vec<String> = listed.iter().take(NAMED).map(|lack| self.lack(lack)).collect();
+                format!("{first}: {}", list(&said, listed.len() + more))
             }
             Some(Refused::Everything(Some(domain))) => {
                 format!("{first}: that is domain {domain} alone, which has too little free")

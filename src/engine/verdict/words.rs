@@ -117,7 +117,7 @@ pub fn number(model: &Model, position: usize, amount: i64) -> String {
             match name {
                 resource::EPHEMERAL_STORAGE | "storage" => bytes(amount),
                 _ if mig_slices(name) > 0 => amount.to_string(),
-                _ if name.starts_with("hugepages-") => bytes(amount / 1_000),
+                _ if name.starts_with("hugepages-") => bytes(amount),
                 _ => thousandths(amount),
             }
         }

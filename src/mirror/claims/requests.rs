@@ -187,7 +187,7 @@ pub fn read(claims: &Claims, claim: &Arc<ResourceClaim>, key: Name) -> ClaimInpu
     ClaimInput {
         queue: claim
             .labels()
-            .get(label::QUEUE)
+            .get(claims.queue_label_key.as_deref().unwrap_or(label::QUEUE))
             .filter(|queue| !queue.is_empty())
             .map(|queue| name(queue)),
         gpus: gpus(claim),

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::engine::Engine;
 use crate::engine::input::Time;
 use crate::engine::policy::{ActionKind, Policy};
-use crate::mirror::{Mirror, PackedChange, PackedObject, Settings};
+use crate::mirror::{FallbackQueue, Mirror, PackedChange, PackedObject, Settings};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -286,6 +286,33 @@ fn a_claim_never_counts_for_a_pod_of_another_namespace() {
     let own = claim("ns", "own", None, false, &gpus(1), &none);
     let forged = claim("evil", "forged", Some("victim"), false, &gpus(1_000), &none);
     assert_eq!(gpus_of_the_pod(&[own, forged, naming(&["own"])]), 1);
+}
+
+#[test]
+fn the_queue_of_a_claim_is_that_of_the_configured_label() {
+    let queue = |key: Option<&str>| {
+        let mut mirror = Mirror::new(Settings {
+            fallback_queue: key.map(|key| FallbackQueue {
+                label: key.to_owned(),
+                default: "default-queue".to_owned(),
+            }),
+            ..Settings::default()
+        });
+        let labels = json!({"example.com/queue": "team", "kai.scheduler/queue": "q"});
+        let claim = PackedObject::ResourceClaim(object(json!({
+            "metadata": {"name": "c", "namespace": "ns", "uid": "c", "labels": labels},
+            "spec": {"devices": {"requests": gpus(1)}}
+        })));
+        let events = mirror.apply(&PackedChange::Applied(claim)).events.into_iter();
+        let mut claims = events.filter_map(|event| match event {
+            crate::engine::input::Event::Claim(claim) => Some(claim.queue.map(|queue| queue.to_string())),
+            _ => None,
+        });
+        claims.next().expect("the claim was told of")
+    };
+    assert_eq!(queue(Some("example.com/queue")).as_deref(), Some("team"));
+    assert_eq!(queue(Some("example.com/other")), None);
+    assert_eq!(queue(None).as_deref(), Some("q"), "replays know no other key");
 }
 
 #[test]

@@ -78,6 +78,14 @@ fn required_config_maps_of_a_pod_are_found_in_all_fields() {
             container(&json!({"name": "d", "envFrom": [{"configMapRef": {"name": "m"}}]})),
             lacks,
         ),
+        // Its claim does not exist either, which is reported beside it.
+        (
+            json!({
+                "containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "m"}}]}],
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+            }),
+            lacks,
+        ),
         (
             container(&json!({"name": "d", "envFrom": [{"configMapRef": {"name": "m", "optional": true}}]})),
             "",

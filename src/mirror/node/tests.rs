@@ -17,7 +17,12 @@ fn a_node_is_read_whole() {
           status: {allocatable: {cpu: 64, memory: 1Ti, nvidia.com/gpu: 8, pods: 110}}}",
     );
     assert_eq!(
-        (&*read.name, read.labels.len(), read.unschedulable, read.fault.is_none()),
+        (
+            &*read.name,
+            read.labels.len(),
+            read.unschedulable,
+            read.faults.is_empty()
+        ),
         ("n1", 3, true, true)
     );
     assert_eq!(
@@ -44,28 +49,36 @@ fn a_node_is_read_whole() {
 }
 
 #[test]
-fn a_node_that_is_not_ready_says_by_which_condition() {
-    let fault = |conditions: &str| {
-        let fault = node(&format!(
+fn a_node_that_is_not_ready_says_by_which_conditions() {
+    let faults = |conditions: &str| -> Vec<(String, Option<i64>)> {
+        let node = node(&format!(
             "{{metadata: {{name: n}}, status: {{conditions: [{conditions}]}}}}"
-        ))
-        .fault;
-        fault.map(|fault| (fault.condition.to_string(), fault.since.map(|since| since.0)))
+        ));
+        let said = |fault: &NodeFault| (fault.condition.to_string(), fault.since.map(|since| since.0));
+        node.faults.iter().map(said).collect()
     };
-    assert_eq!(
-        fault("{type: Ready, status: 'True'}, {type: DiskPressure, status: 'False'}, {type: Odd, status: 'True'}"),
-        None
-    );
+    let sound = "{type: Ready, status: 'True'}, {type: DiskPressure, status: 'False'}, {type: Odd, status: 'True'}";
+    assert!(faults(sound).is_empty());
     let since = "lastTransitionTime: '1970-01-01T00:00:07Z'";
     assert_eq!(
-        fault(&format!(
+        faults(&format!(
             "{{type: DiskPressure, status: 'True'}}, {{type: Ready, status: Unknown, {since}}}"
         )),
-        Some(("Ready=Unknown".to_owned(), Some(7_000)))
+        [
+            ("Ready=Unknown".to_owned(), Some(7_000)),
+            ("DiskPressure=True".to_owned(), None)
+        ]
     );
     assert_eq!(
-        fault("{type: Ready, status: 'True'}, {type: MemoryPressure, status: 'True'}"),
-        Some(("MemoryPressure=True".to_owned(), None))
+        faults(
+            "{type: PIDPressure, status: 'True'}, {type: Ready, status: 'True'}, {type: MemoryPressure, status: 'True'},
+             {type: NetworkUnavailable, status: Unknown}"
+        ),
+        [
+            ("MemoryPressure=True".to_owned(), None),
+            ("PIDPressure=True".to_owned(), None),
+            ("NetworkUnavailable=Unknown".to_owned(), None)
+        ]
     );
 }
 
@@ -93,8 +106,8 @@ fn conditions_make_a_node_not_ready() {
         node(&format!(
             "{{metadata: {{name: n}}, status: {{conditions: [{conditions}]}}}}"
         ))
-        .fault
-        .is_none()
+        .faults
+        .is_empty()
     };
     assert!(ready(""));
     assert!(ready(

@@ -13,6 +13,14 @@ fn named(amounts: &[(Name, i64)]) -> Vec<(&str, i64)> {
     amounts.iter().map(|(name, amount)| (&**name, *amount)).collect()
 }
 
+/// A pod's recorded amounts by zone.
+fn recorded(pod: &PodNuma) -> Vec<String> {
+    let zones = pod.record.iter();
+    zones
+        .map(|(zone, amounts)| format!("{zone} {:?}", named(amounts)))
+        .collect()
+}
+
 #[test]
 fn zones_come_in_order_of_their_numbers_without_what_is_ignored() {
     let read = read(
@@ -93,20 +101,61 @@ fn cpu_counts_in_whole_cores_of_guaranteed_pods() {
 }
 
 #[test]
+fn only_requests_of_containers_are_aligned() {
+    let pod = asked(
+        "{metadata: {name: p}, status: {qosClass: Guaranteed}, spec: {overhead: {cpu: '1'}, resources: {requests: {cpu: '8', memory: 4Gi}},
+          containers: [{name: c, resources: {requests: {nvidia.com/gpu: '1'}}}]}}",
+    );
+    assert_eq!(named(&pod.whole), [("nvidia.com/gpu", 1)]);
+}
+
+#[test]
 fn the_observed_placement_takes_precedence_over_the_predicted_one() {
     let record = |observed: &str, predicted: &str| {
         let pod = asked(&format!(
-            "{{metadata: {{name: p, annotations: {{kai.scheduler/numa-placement-observed: '{observed}', kai.scheduler/numa-placement-predicted: '{predicted}'}}}}, spec: {{containers: []}}}}"
+            "{{metadata: {{name: p, annotations: {{kai.scheduler/numa-placement-observed: '{observed}', kai.scheduler/numa-placement-predicted: '{predicted}'}}}},
+              status: {{qosClass: Guaranteed}}, spec: {{containers: [{{name: c, resources: {{requests: {{cpu: '2'}}}}}}]}}}}"
         ));
-        pod.record
-            .iter()
-            .map(|(zone, amounts)| format!("{zone} {:?}", named(amounts)))
-            .collect::<Vec<_>>()
+        recorded(&pod)
     };
     let zone = |zone: &str| format!(r#"[{{"zone":"{zone}","amount":{{"cpu":"2"}}}}]"#);
     assert_eq!(record(&zone("a"), &zone("b")), [r#"a [("cpu", 2000)]"#]);
     assert_eq!(record("nonsense", &zone("b")), [r#"b [("cpu", 2000)]"#]);
     assert_eq!(record("[]", ""), Vec::<String>::new());
+}
+
+#[test]
+fn a_record_counts_for_no_more_than_the_pod_requests() {
+    let record = |requests: &str, in_a: &str, in_b: &str| {
+        let observed = format!(r#"[{{"zone":"a","amount":{{{in_a}}}}},{{"zone":"b","amount":{{{in_b}}}}}]"#);
+        recorded(&asked(&format!(
+            "{{metadata: {{name: p, annotations: {{kai.scheduler/numa-placement-observed: '{observed}'}}}},
+              status: {{qosClass: Guaranteed}}, spec: {{containers: [{{name: c, resources: {{requests: {{{requests}}}}}}}]}}}}"
+        )))
+    };
+    assert_eq!(
+        record("cpu: 500m", r#""cpu":"1000""#, r#""memory":"1Gi""#),
+        ["a []", "b []"],
+        "no exclusive cores, and no memory"
+    );
+    assert_eq!(
+        record(
+            "cpu: '4', nvidia.com/gpu: '1'",
+            r#""cpu":"3","nvidia.com/gpu":"9223372036854775807""#,
+            r#""cpu":"3""#
+        ),
+        [r#"a [("cpu", 3000), ("nvidia.com/gpu", 1)]"#, r#"b [("cpu", 1000)]"#]
+    );
+    assert_eq!(
+        record("cpu: '4'", r#""cpu":"-8""#, r#""cpu":"4""#),
+        ["a []", r#"b [("cpu", 4000)]"#]
+    );
+    let most = requests::MOST;
+    assert_eq!(
+        record("cpu: '9223372036854775'", r#""cpu":"9223372036854775""#, ""),
+        [format!(r#"a [("cpu", {most})]"#), "b []".to_owned()],
+        "two such pods do not overflow"
+    );
 }
 
 #[test]

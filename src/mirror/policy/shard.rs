@@ -3,13 +3,20 @@
 use std::collections::BTreeMap;
 
 use super::arguments::millis;
-use super::{ALWAYS_ON, PluginEntry, Reading, Report, SchedulerConfig, Tier, plugins, queue_depth};
+use super::{
+    ALWAYS_ON, PluginEntry, Reading, Report, SchedulerConfig, Tier, max_consolidation_victims, plugins, queue_depth,
+};
 use crate::api::duration;
 use crate::api::shard::SchedulingShardSpec;
 use crate::engine::policy::{ActionKind, Policy};
 
 const BINPACK: &str = "binpack";
 const SPREAD: &str = "spread";
+
+/// KAI's searches for victims.
+const GENERATORS: [&str; 2] = ["sg-nodelocalgreedy", "sg-multinodegang"];
+/// The search for victims that KAI does not have.
+const COMPLETE: &str = "sg-complete";
 
 /// Plugins that are on by default, with their priorities. Those that depend on the placement strategy are not here.
 const PLUGINS: &[(&str, i64)] = &[
@@ -33,7 +40,7 @@ const PLUGINS: &[(&str, i64)] = &[
     ("snapshot", 400),
     ("sg-nodelocalgreedy", 360),
     ("sg-multinodegang", 350),
-    ("sg-complete", 340),
+    (COMPLETE, 340),
     ("spare", 330),
     ("gpupack", 300),
     ("gpuspread", 300),
@@ -122,6 +129,14 @@ fn resolve(spec: &SchedulingShardSpec, report: &mut Report) -> SchedulerConfig {
                 "this plugin cannot be switched off",
             );
         }
+    }
+    // Without its generators KAI finds no victims.
+    let is_off = |name: &str| plugins.get(name).is_none_or(|plugin| !plugin.enabled);
+    if GENERATORS.into_iter().all(is_off)
+        && !spec.plugins.contains_key(COMPLETE)
+        && let Some(complete) = plugins.get_mut(COMPLETE)
+    {
+        complete.enabled = false;
     }
     let plugin = |(name, candidate): (&str, Candidate)| PluginEntry {
         name: name.to_owned(),
@@ -262,7 +277,12 @@ fn flags(args: &BTreeMap<String, String>, policy: &mut Policy, report: &mut Repo
             "cpu-worker-node-label-key" => policy.cpu_worker_label.clone_from(text),
             "gpu-worker-node-label-key" => policy.gpu_worker_label.clone_from(text),
             "max-consolidation-preemptees" => match text.parse::<i64>() {
-                Ok(most) => policy.max_consolidation_victims = usize::try_from(most).ok(),
+                Ok(most) => {
+                    policy.max_consolidation_victims = max_consolidation_victims(most);
+                    if most < -1 {
+                        report.note(path, format!("{most} counts as 0: no consolidation; -1 is no limit"));
+                    }
+                }
                 Err(_) => report.error(path, format!("{text:?} is not a whole number")),
             },
             "default-staleness-grace-period" => {

@@ -329,3 +329,35 @@ fn a_wrong_shard_is_refused_with_all_its_errors() {
     ];
     assert_eq!(errors, Err(expected.map(ToOwned::to_owned).to_vec()));
 }
+
+#[test]
+fn negative_numbers_of_preemptees_but_minus_1_admit_none() {
+    let read = |number: &str| {
+        let read = shard(&format!("args: {{max-consolidation-preemptees: '{number}'}}")).expect("a policy");
+        (read.policy.max_consolidation_victims, texts(read.notes))
+    };
+    for (number, most) in [("-1", None), ("0", Some(0)), ("3", Some(3))] {
+        assert_eq!(read(number), (most, vec![]));
+    }
+    let note = "spec.args.max-consolidation-preemptees: -2 counts as 0: no consolidation; -1 is no limit";
+    assert_eq!(read("-2"), (Some(0), vec![note.to_owned()]));
+}
+
+#[test]
+fn with_both_generators_off_no_victims_are_searched_unless_the_complete_search_is_named() {
+    let searches = |others: &str| {
+        let yaml = format!("plugins: {{sg-nodelocalgreedy: {{enabled: false}}, {others}}}");
+        let plugins = shard(&yaml).expect("a policy").policy.plugins;
+        (plugins.victim_generators.len(), plugins.complete_search_steps)
+    };
+    let default = Policy::default().plugins.complete_search_steps;
+    assert_eq!(searches("elastic: {}"), (1, default));
+    assert_eq!(searches("sg-multinodegang: {enabled: false}"), (0, 0));
+    let named = |complete: &str| {
+        searches(&format!(
+            "sg-multinodegang: {{enabled: false}}, sg-complete: {complete}"
+        ))
+    };
+    assert_eq!(named("{enabled: true}"), (0, default));
+    assert_eq!(named("{arguments: {maxSteps: '5'}}"), (0, 5));
+}

@@ -1,4 +1,5 @@
-//! The engine's policy → a scheduler configuration, which [`from_config`](super::from_config) reads as the same policy.
+//! The engine's policy → a scheduler configuration, which [`from_config`](super::from_config) reads as the same policy, except for one without
+//! actions: an empty list means all of them. Snapshots say that elsewhere.
 
 use std::collections::BTreeMap;
 

@@ -90,7 +90,7 @@ fn every_resource_is_counted_in_its_unit_and_zeros_are_dropped() {
         ("aliyun.com/gpu", 1000),
         ("ephemeral-storage", 1024),
         ("example.com/nic", 2000),
-        ("hugepages-2Mi", 4 * MIB * 1000),
+        ("hugepages-2Mi", 4 * MIB),
         ("nvidia.com/gpu.shared", 1000),
     ];
     assert_eq!(
@@ -264,6 +264,45 @@ fn a_node_adds_up_its_vendors_and_keeps_its_profiles() {
         )
     );
     assert_eq!(problems, []);
+}
+
+#[test]
+fn amounts_of_a_node_above_the_maximum_count_as_the_maximum() {
+    let resources = serde_yaml_ng::from_str(
+        "{cpu: '9223372036854775807', memory: 100Ti, ephemeral-storage: 80Ti, hugepages-1Gi: 128Gi, example.com/bytes: 1Ti, example.com/less: '-1',
+          nvidia.com/gpu: 2M}",
+    );
+    let mut problems = Vec::new();
+    let (amounts, _) = allocatable(&resources.expect("resources"), &gpus(), &mut problems);
+    let other = [
+        ("ephemeral-storage", MOST),
+        ("example.com/bytes", MOST),
+        ("hugepages-1Gi", 128 * GIB),
+    ];
+    assert_eq!((amounts.cpu, amounts.memory, amounts.gpu), (MOST, MOST, 0));
+    assert_eq!(amounts.other, other.map(|(resource, amount)| (name(resource), amount)));
+    assert_eq!(
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "status.allocatable: quantity \"-1\" of example.com/less cannot be used",
+            "status.allocatable: quantity \"2M\" of nvidia.com/gpu cannot be used"
+        ]
+    );
+}
+
+#[test]
+fn a_pod_may_request_as_many_huge_pages_as_memory() {
+    let (amounts, _, problems) = request(
+        "spec: {containers: [{name: a, resources: {requests: {memory: 1Gi, hugepages-1Gi: 128Gi}}}], resources: {requests: {hugepages-2Mi: 70Gi}}}",
+    );
+    assert_eq!(problems, []);
+    let other = [("hugepages-1Gi", 128 * GIB), ("hugepages-2Mi", 70 * GIB)];
+    assert_eq!(amounts.other, other.map(|(resource, amount)| (name(resource), amount)));
+    let (_, _, problems) = request("spec: {containers: [{name: a, resources: {requests: {hugepages-1Gi: 65Ti}}}]}");
+    assert_eq!(
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["spec.containers: quantity \"65Ti\" of hugepages-1Gi cannot be used"]
+    );
 }
 
 #[test]

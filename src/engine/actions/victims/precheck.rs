@@ -1,8 +1,11 @@
 //! Checks before a search: which pod groups may have victims, and for which no victims can help.
 
+use jiff::SignedDuration;
+
+use crate::api::duration::format_go;
 use crate::engine::decision::ReasonCode;
 use crate::engine::explain::refusal::impossible;
-use crate::engine::fairshare::quotas::{self, over_quota, thousandths};
+use crate::engine::fairshare::quotas::{self, over_quota};
 use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{largest_gpu, reclaim, wanted};
 use crate::engine::input::Time;
@@ -42,10 +45,8 @@ pub fn note_delays(cycle: &mut Cycle, action: EvictingAction) {
         if !cycle.log.note(pod_group).names(ReasonCode::PreemptionDelayNotElapsed) {
             let why = match cause {
                 DelayCause::PreemptionDelay(delay) => {
-                    format!(
-                        "Workload is within its preemption delay window ({}) and",
-                        duration(delay)
-                    )
+                    let delay = format_go(SignedDuration::from_millis(delay));
+                    format!("Workload is within its preemption delay window ({delay}) and")
                 }
                 DelayCause::InVain(times) => format!("Pods were evicted for this workload {times} times in vain: it"),
             };
@@ -114,17 +115,6 @@ pub fn is_impossible(cycle: &mut Cycle, pod_group: PodGroupId, pods: &[PodId]) -
         cycle.log.refuse(pod_group, ReasonCode::PodSchedulingErrors, message);
     }
     true
-}
-
-/// A length of time as Go prints it.
-fn duration(millis: i64) -> String {
-    let (hours, minutes) = (millis / 3_600_000, millis / 60_000 % 60);
-    let seconds = thousandths(millis % 60_000);
-    match (hours, minutes) {
-        (0, 0) => format!("{seconds}s"),
-        (0, _) => format!("{minutes}m{seconds}s"),
-        _ => format!("{hours}h{minutes}m{seconds}s"),
-    }
 }
 
 /// An instant in RFC 3339, UTC, seconds.

@@ -212,3 +212,41 @@ fn history_shifts_shares() {
         );
     }
 }
+
+#[test]
+fn the_largest_weights_divide_like_small_ones() {
+    /// The memory of a large cluster.
+    const BYTES: i64 = 1_500_000_000_000_000;
+    /// The largest factor that is read, in millionths.
+    const LARGEST_K: i64 = 1_000_000_000_000_000;
+    /// What a queue with 100 GB has as its weight if weights are bytes.
+    const WEIGHT: i64 = 100_000_000_000 * 1_000_000;
+    let divided = |total: i64, unit: i64, k: i64, queues: &[(i64, f64)]| -> Vec<i64> {
+        let queues = queues.iter().enumerate();
+        let mut demands: Vec<_> = queues
+            .map(|(age, (weight, usage))| QueueDemand {
+                weight: *weight,
+                usage: (usage * 1e9).round() as i64,
+                request: total,
+                ..demand("0/0/0", age)
+            })
+            .collect();
+        divide(total, unit, k, &mut demands);
+        demands.iter().map(|demand| demand.fair).collect()
+    };
+    for k in [1_000_000, LARGEST_K] {
+        assert_eq!(
+            divided(BYTES, 1, k, &[(WEIGHT, 0.0), (2 * WEIGHT, 0.0)]),
+            [BYTES / 3, BYTES / 3 * 2],
+            "k {k}"
+        );
+        assert_eq!(
+            divided(10 * GPU, GPU, k, &[(WEIGHT, 0.0), (WEIGHT, 0.0), (WEIGHT, 0.0)]),
+            [4 * GPU, 3 * GPU, 3 * GPU],
+            "k {k}"
+        );
+    }
+    let used = [(1 << 58, 0.75), (1 << 58, 0.0)];
+    assert_eq!(divided(BYTES, 1, 1_000_000, &used), [BYTES / 5, BYTES / 5 * 4]);
+    assert_eq!(divided(BYTES, 1, LARGEST_K, &used), [0, BYTES]);
+}

@@ -133,15 +133,34 @@ impl Model {
 
     /// Marks everything derived from settings as out of date.
     pub fn settings_changed(&mut self, stuck_after: i64) {
-        self.stuck_after = stuck_after;
-        let (pods, waiting) = (&self.pods, std::mem::take(&mut self.stuck_at));
-        let since = waiting
-            .into_iter()
-            .filter_map(|(_, id)| Some((pods[id].input.releasing_since?, id)));
-        let anew = since.map(|(since, id)| (self.stuck_from(since), id)).collect();
-        self.stuck_at = anew;
+        if self.stuck_after != stuck_after {
+            self.stuck_after = stuck_after;
+            self.restart_stuck_timers();
+        }
         self.epochs.bump(Change::Settings);
         self.index.stop();
         self.mark_changed(true);
+    }
+
+    /// Sets the timers of terminating pods by the current setting. Stuck pods are releasing until [`Model::pass_time`] finds them stuck again.
+    /// Nothing is assumed about pods that the API server shows as terminating.
+    fn restart_stuck_timers(&mut self) {
+        let stuck = self.pods.iter().filter(|(_, pod)| pod.state.status == Status::Stuck);
+        let stuck: Vec<PodId> = stuck.map(|(id, _)| id).collect();
+        for &id in &stuck {
+            let state = self.pods[id].state.clone();
+            let state = State {
+                status: Status::Releasing,
+                leaving: state.hold.is_some(),
+                ..state
+            };
+            self.settle(id, state);
+        }
+        let waiting = std::mem::take(&mut self.stuck_at);
+        for id in waiting.into_iter().map(|(_, id)| id).chain(stuck) {
+            if let Some(since) = self.pods[id].input.releasing_since {
+                self.stuck_at.insert((self.stuck_from(since), id));
+            }
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::neighbours::tests::{made, model_of, random_pod};
 use crate::engine::placement::numa;
 use crate::engine::policy::{ActionKind, DEVICE_LOCALITY, NodePlacement, Strategy as Way};
-use crate::engine::tests::scenario::{self, NOW, group, node, open_queue, pod};
+use crate::engine::tests::scenario::{self, NOW, group, node, open_queue, placed, pod};
 
 const NODES: [(&str, &str); 6] = [
     ("n0", "zone=a rack=1"),
@@ -245,4 +245,41 @@ fn most_nodes_are_skipped_when_no_later_node_can_be_better() {
     let decisions = engine.cycle(NOW);
     assert_eq!(decisions.bind.len(), 1);
     assert!(decisions.work.nodes_tested < 5, "{:?}", decisions.work);
+}
+
+/// A node with one idle GPU and one that is shared, and pods that share one: the emptiest GPU comes first, if a slot is left for its reservation pod.
+#[test]
+fn no_gpu_is_opened_without_a_slot_for_its_reservation_pod() {
+    let mut policy = Policy {
+        actions: vec![ActionKind::Allocate],
+        ..Policy::default()
+    };
+    let plugins = &mut policy.plugins;
+    (plugins.gpu_pack, plugins.gpu_spread, plugins.gpu_sharing_order) = (false, true, false);
+    let joins = |slots: i64| {
+        let (runs, waits) = (group("a", "q", 0), group("b", "q", 1));
+        let mut sharer = placed(pod(&runs, 0, "0.5"), "n0");
+        sharer.gpu_groups = vec!["shared".into()];
+        let mut node = node("n0", "2");
+        node.pods = slots;
+        let waiting = pod(&waits, 0, "0.5");
+        let mut engine = Engine::new(policy.clone());
+        for event in [
+            open_queue("q"),
+            Event::Node(Box::new(node)),
+            Event::Group(Box::new(runs)),
+            Event::Pod(Box::new(sharer)),
+            Event::Group(Box::new(waits)),
+            Event::Pod(Box::new(waiting)),
+        ] {
+            engine.apply(event, NOW);
+        }
+        let bind = engine.cycle(NOW).bind;
+        bind.iter()
+            .map(|bind| bind.gpu_groups.iter().any(|group| &**group == "shared"))
+            .collect::<Vec<bool>>()
+    };
+    assert!(joins(1).is_empty(), "there is no slot");
+    assert_eq!(joins(2), [true]);
+    assert_eq!(joins(3), [false]);
 }

@@ -134,6 +134,7 @@ fn order(racks: &[&[&str]], asked: &[&str], required: Option<&str>, preferred: O
         pods: &pods,
         with: &[],
         among: None,
+        all: &[],
     };
     let (_, found) = domains(&model, &question, &mut DomainCapacityCache::default())
         .expect("room")

@@ -22,13 +22,13 @@ impl fmt::Display for Refusal {
 pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
     let (node, shape) = (pair.node, pair.shape);
     V::fits_if(
-        node.sharing_from.is_none() || !shape.shared || joins(node, shape),
+        node.sharing_from.is_none() || !shape.shared || opened(node, shape) == 0,
         || Refusal,
     )
 }
 
-/// Whether existing shared GPUs suffice for the request.
+/// How many GPUs have to be opened for the request, beside existing shared ones that have room.
 #[must_use]
-pub fn joins(node: &Node, shape: &Shape) -> bool {
-    fitting_groups(node, shape).count() as i64 >= shape.gpu.count
+pub fn opened(node: &Node, shape: &Shape) -> i64 {
+    (shape.gpu.count - fitting_groups(node, shape).count() as i64).max(0)
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::engine::input::Name;
 use crate::engine::model::constraints::Constraints;
 use crate::engine::model::node::Node;
 
@@ -12,32 +13,30 @@ use super::Verdict;
 pub enum Refusal {
     /// Cordoned.
     Unschedulable,
-    /// Its conditions.
-    NotReady,
+    /// One of its conditions, by its type.
+    Condition(Name),
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unschedulable => "node is unschedulable",
-            Self::NotReady => "node has NotReady condition",
-        })
+        match self {
+            Self::Unschedulable => f.write_str("node is unschedulable"),
+            Self::Condition(kind) if &**kind == "Ready" => f.write_str("node has NotReady condition"),
+            Self::Condition(kind) => write!(f, "node has {kind} condition"),
+        }
     }
 }
 
-/// The rule. Both reasons are given where both hold.
+/// The rule. All reasons are given.
 pub fn check<V: Verdict<Refusal>>(_: &Constraints, node: &Node) -> V {
     if node.ready() {
         return V::FITS;
     }
     V::refused_for(|| {
         let input = node.input.as_ref();
-        let unschedulable = input.is_some_and(|input| input.unschedulable);
-        let not_ready = input.is_some_and(|input| input.fault.is_some());
-        let reasons = [
-            unschedulable.then_some(Refusal::Unschedulable),
-            not_ready.then_some(Refusal::NotReady),
-        ];
-        reasons.into_iter().flatten()
+        let cordoned = input.is_some_and(|input| input.unschedulable);
+        let faults = input.into_iter().flat_map(|input| &input.faults);
+        let conditions = faults.map(|fault| Refusal::Condition(fault.kind().into()));
+        cordoned.then_some(Refusal::Unschedulable).into_iter().chain(conditions)
     })
 }

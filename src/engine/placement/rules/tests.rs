@@ -22,11 +22,13 @@ fn entry() -> GroupInput {
     group("job", "q", 0)
 }
 
-fn fault() -> NodeFault {
-    NodeFault {
-        condition: "Ready=False".into(),
+/// The conditions by which a node is not ready.
+fn faults(conditions: &[&str]) -> Vec<NodeFault> {
+    let fault = |condition: &&str| NodeFault {
+        condition: (*condition).into(),
         since: None,
-    }
+    };
+    conditions.iter().map(fault).collect()
 }
 
 fn port() -> HostPort {
@@ -246,10 +248,24 @@ fn cases() -> Vec<Case> {
             &["node(s) pod number exceeded"],
         ),
         case(
+            "pod_slots",
+            changed("2", |node| node.pods = 2),
+            asks("0.5*2", |_| {}),
+            &["node(s) pod number exceeded"],
+        ),
+        case(
             "node_ready",
-            changed("1", |node| (node.fault, node.unschedulable) = (Some(fault()), true)),
+            changed("1", |node| {
+                node.faults = faults(&["Ready=False", "DiskPressure=True", "NetworkUnavailable=Unknown"]);
+                node.unschedulable = true;
+            }),
             asks("1", |_| {}),
-            &["node is unschedulable", "node has NotReady condition"],
+            &[
+                "node is unschedulable",
+                "node has NotReady condition",
+                "node has DiskPressure condition",
+                "node has NetworkUnavailable condition",
+            ],
         ),
         case(
             "taints",
@@ -418,7 +434,7 @@ fn random_node() -> impl Strategy<Value = NodeInput> {
             |((gpus, memory, mig, labels), numa, [cordoned, unready, tainted, unknown, dra, slots])| {
                 let mut node = node("n", &format!("{gpus}{memory}{mig}{labels}"));
                 node.unschedulable = cordoned;
-                node.fault = unready.then(fault);
+                node.faults = if unready { faults(&["Ready=False"]) } else { Vec::new() };
                 node.taints = if tainted { vec![taint()] } else { Vec::new() };
                 node.gpu_memory = node.gpu_memory.filter(|_| !unknown);
                 (node.dra_gpus, node.plugin_gpus) = (dra, !dra);

@@ -49,10 +49,14 @@ pub fn node(name: &str, text: &str) -> NodeInput {
             })
             .collect(),
         unschedulable: is("cordoned"),
-        fault: is("notready").then(|| NodeFault {
-            condition: "Ready=Unknown".into(),
-            since: Some(Time(NOW.0 - 60_000)),
-        }),
+        faults: if is("notready") {
+            vec![NodeFault {
+                condition: "Ready=Unknown".into(),
+                since: Some(Time(NOW.0 - 60_000)),
+            }]
+        } else {
+            Vec::new()
+        },
         allocatable: Amounts {
             cpu: amount('C').unwrap_or(1_000_000),
             memory: amount('M').unwrap_or(1 << 50),
