@@ -41,6 +41,7 @@ pub(crate) mod pods;
 mod quantities;
 pub mod queues;
 pub mod readiness;
+mod repeats;
 mod retry;
 mod runtime_classes;
 pub mod scaleup;

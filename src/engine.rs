@@ -335,6 +335,17 @@ impl Engine {
         Some(self.model.pod_groups()[pod_group].key.clone())
     }
 
+    /// The pod groups that are stale: fewer of their pods run than they need.
+    #[must_use]
+    pub fn stale_groups(&self) -> BTreeSet<GroupKey> {
+        let pod_groups = self.model.pod_groups();
+        // One may have been deleted since the last cycle, or have got the pods that it lacked.
+        let known = self.stale.iter().filter(|id| pod_groups.contains(**id));
+        let known = known.map(|id| &pod_groups[*id]);
+        let stale = known.filter(|pod_group| pod_group.input.is_some() && pod_group.stale());
+        stale.map(|pod_group| pod_group.key.clone()).collect()
+    }
+
     /// Retry delays of pods and nodes after failed binds, evictions and reservations, as events for another engine.
     #[must_use]
     pub fn retries(&self) -> Vec<Event> {

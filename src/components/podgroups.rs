@@ -11,7 +11,6 @@ mod gpu_memory;
 pub mod ledger;
 mod notify;
 mod other_schedulers;
-mod repeats;
 mod status;
 mod summary;
 mod unreported;
@@ -42,6 +41,7 @@ use crate::components::bus::{
 use crate::components::fair::InNamespace;
 use crate::components::leadership::Terms;
 use crate::components::quantities::combine;
+use crate::components::repeats::Repeats;
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::watches::{Key, Stores};
 use crate::components::write_slots::{WriteSlot, WriteSlots};
@@ -50,7 +50,6 @@ use claims::Users;
 use gpu_memory::PodsByNode;
 use ledger::Ledger;
 use other_schedulers::OtherSchedulers;
-use repeats::Repeats;
 use waiting::WaitingPods;
 use write_history::WriteHistory;
 
@@ -503,7 +502,7 @@ impl PodGroups {
         if !exists {
             self.histories.remove(key);
         } else if let Some(history) = self.histories.get_mut(key) {
-            // Its condition is removed, which is a write, too.
+            // Its condition is removed once its pods have nodes, which is a write, too.
             history.wrote("", Instant::now());
         }
         let pods = self.waiting.replace(key, reason::UNSCHEDULABLE, &[]);

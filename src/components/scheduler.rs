@@ -14,6 +14,7 @@ mod reports;
 mod second_model;
 mod self_check;
 mod shown;
+mod stale;
 mod trace_events;
 
 use std::collections::{BTreeMap, HashSet};
@@ -49,6 +50,7 @@ use cycle::Timeline;
 use intake::{Everything, Intake, Taken};
 use self_check::SelfCheck;
 use shown::Shown;
+use stale::StaleEvents;
 
 /// Shortest time between two refreshes of verdicts.
 const REFRESH_EVERY: Duration = Duration::from_millis(250);
@@ -141,6 +143,7 @@ pub async fn run(
         not_before: Instant::now(),
         asked: Instant::now(),
         shown: Shown::new(&shard.name),
+        stale: StaleEvents::default(),
         self_check: SelfCheck::new(&shard.name, context.settings.self_check_interval),
         refresh_at: None,
         nodes: rules.mirror.shard.clone(),
@@ -203,6 +206,7 @@ struct Scheduler {
     /// When the mirror last evaluated selectors of devices.
     asked: Instant,
     shown: Shown,
+    stale: StaleEvents,
     self_check: SelfCheck,
     /// When verdicts are to be refreshed.
     refresh_at: Option<Instant>,
@@ -228,6 +232,8 @@ enum Trigger {
     /// New usage of queues.
     Usage,
     Shares,
+    /// Events about stale pod groups are to be repeated.
+    Stale,
     /// Selectors of devices are to be evaluated, which the begin of the loop does.
     Selectors,
     Cycle,
@@ -269,7 +275,7 @@ impl Scheduler {
             }
             let wake = self.next_cycle();
             let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
-            let (shares, refresh) = (self.shown.due(), self.refresh_at);
+            let (shares, stale, refresh) = (self.shown.due(), self.stale.next(), self.refresh_at);
             let check = self.self_check.due().filter(|_| self.missing.is_empty());
             self.context.heartbeat.wait();
             let trigger = tokio::select! {
@@ -294,6 +300,7 @@ impl Scheduler {
                     Trigger::Usage
                 }
                 () = until(shares.unwrap_or(at)), if shares.is_some() => Trigger::Shares,
+                () = until(stale.unwrap_or(at)), if stale.is_some() => Trigger::Stale,
                 () = until(at), if wake.is_some() => Trigger::Cycle,
                 () = until(refresh.unwrap_or(at)), if refresh.is_some() => Trigger::Refresh,
                 () = until(check.unwrap_or(at)), if check.is_some() => Trigger::SelfCheck,
@@ -306,6 +313,7 @@ impl Scheduler {
                 Trigger::Leadership => {
                     self.changed = true;
                     self.shown.clear(&self.context);
+                    self.stale = StaleEvents::default();
                     let aside = self.intake.core.mirror.aside.all();
                     let aside: Vec<_> = aside
                         .map(|(kind, namespace, name, why)| (kind, namespace.to_owned(), name.to_owned(), why))
@@ -326,7 +334,9 @@ impl Scheduler {
                     if !changed.is_empty() {
                         deliver(&self.bus.queues, ToQueues::FairShares(changed)).await?;
                     }
+                    self.report_stale();
                 }
+                Trigger::Stale => self.report_stale(),
                 Trigger::Selectors => {}
                 Trigger::SelfCheck => self.self_check(),
                 Trigger::Cycle => self.cycle().await?,
@@ -411,6 +421,10 @@ impl Scheduler {
                     sub_group: grouping.sub_group,
                 });
                 self.with_intake(|intake, all| intake.change(&grouped, now(), all));
+            }
+            ToScheduler::Ungrouped(pod) => {
+                let ungrouped = mirror::PackedChange::Ungrouped(pod);
+                self.with_intake(|intake, all| intake.change(&ungrouped, now(), all));
             }
             ToScheduler::ReservationRequested(pod) => self.with_intake(|intake, all| intake.requested(pod, now(), all)),
             ToScheduler::ReservationSettled(pod) => self.with_intake(|intake, all| intake.settled(pod, now(), all)),
@@ -652,6 +666,16 @@ impl Scheduler {
         deliver(&self.bus.podgroups, ToPodGroups::Waiting(term, refreshed.reports)).await
     }
 
+    /// Sends the events about stale pod groups that are due; of new ones with the shares, as cycles may follow one another quickly.
+    fn report_stale(&mut self) {
+        let engine = &self.intake.core.engine;
+        let stale = self.term().map(|_| engine.stale_groups()).unwrap_or_default();
+        let due = self.stale.due(stale, Instant::now());
+        for note in orders::stale(&due, engine.model(), &self.context.settings) {
+            self.bus.events.send(note);
+        }
+    }
+
     /// Sends the decisions to the other components, binds first: users wait for them.
     async fn pass_on(&mut self, mut decisions: Decisions, term: u64) -> Result<(), Error> {
         let words = self.context.settings.messages;
@@ -679,10 +703,6 @@ impl Scheduler {
             deliver(&self.bus.podgroups, ToPodGroups::Cleared(term, decisions.cleared)).await?;
         }
         if !decisions.times.is_empty() {
-            let model = self.intake.core.engine.model();
-            for note in orders::stale(&decisions.times, model, &self.context.settings) {
-                self.bus.events.send(note);
-            }
             deliver(&self.bus.grouper, ToGrouper::Times(term, decisions.times)).await?;
         }
         Ok(())

@@ -73,6 +73,10 @@ pub enum SearchEnd {
     OutOfSteps,
     /// No generator is switched on.
     NoGenerator,
-    /// Checks before the search showed that no victims help.
+    /// The action had used up its steps before the search, and ends.
     NotAttempted,
+    /// Checks of the pod group showed that no victims help; there was no search.
+    RuledOut,
+    /// It was not considered: one that is no harder to place failed, or no eviction gives it what it lacks.
+    Skipped,
 }

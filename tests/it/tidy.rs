@@ -55,6 +55,7 @@ const SHARED_BY_COMPONENTS: &[&str] = &[
     "heartbeat",
     "quantities",
     "readiness",
+    "repeats",
     "retry",
     "runtime_classes",
     "shares",

@@ -155,7 +155,7 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Counter,
         "kai_podgroups_acted_on_by_action",
         &[EVICTING],
-        "Pod groups for which victims were searched.",
+        "Pod groups that an evicting action considered.",
     ),
     family(
         Counter,

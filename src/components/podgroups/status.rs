@@ -26,7 +26,7 @@ pub enum Finding<'a> {
     Waits(&'a GroupReport),
     /// It waits; its condition stays as it is for a while.
     Held,
-    /// The scheduler reported that nothing waits.
+    /// The scheduler reported that nothing is pending: each pod has a node, is being bound, or is pipelined.
     Cleared,
     /// No report yet.
     Unknown,
@@ -72,11 +72,17 @@ pub fn target(group: &PodGroup, sums: &Sums, finding: Finding, stores: &Stores, 
                 status.scheduling_conditions = conditions;
             }
         }
-        Finding::Cleared => status.scheduling_conditions.clear(),
-        Finding::Unknown if sums.waiting == 0 => status.scheduling_conditions.clear(),
-        Finding::Waits(_) | Finding::Held | Finding::Unknown => {}
+        Finding::Cleared | Finding::Unknown if sums.waiting == 0 => status.scheduling_conditions.clear(),
+        // It stays while pods have no node, since they may wait again. But with schedulingBackoff they would not be tried again.
+        Finding::Cleared if backs_off(group) => status.scheduling_conditions.clear(),
+        Finding::Waits(_) | Finding::Held | Finding::Cleared | Finding::Unknown => {}
     }
     status
+}
+
+/// Whether it is not tried again while it has the condition.
+fn backs_off(group: &PodGroup) -> bool {
+    group.spec.scheduling_backoff.is_some_and(|backoff| backoff != -1)
 }
 
 /// Equal in value, in any spelling.

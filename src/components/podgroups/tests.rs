@@ -68,7 +68,7 @@ fn report(message: &str, pods: &[&PodRef]) -> GroupReport {
         reasons: Vec::new(),
         verdict: Verdict::new(Cause::QueueLimit, message),
         message: message.to_owned(),
-        pods: pods.iter().map(|pod| ((*pod).clone(), message.to_owned())).collect(),
+        pods: pods.iter().map(|pod| ((*pod).clone(), message.into())).collect(),
     }
 }
 

@@ -169,14 +169,16 @@ impl Timeline {
                     }
                 }
                 Stage::TakenUp { action, end } => {
-                    let labels = [
-                        ("action", action.as_str()),
-                        ("result", word(end)),
-                        ("reduced_budget", "false"),
-                    ];
-                    metrics::counter!("kai_scenario_search_jobs_total", &labels).increment(1);
-                    if end != SearchEnd::NotAttempted {
+                    if end != SearchEnd::Skipped {
                         metrics::counter!("kai_podgroups_acted_on_by_action", "action" => action.as_str()).increment(1);
+                    }
+                    if let Some(result) = word(end) {
+                        let labels = [
+                            ("action", action.as_str()),
+                            ("result", result),
+                            ("reduced_budget", "false"),
+                        ];
+                        metrics::counter!("kai_scenario_search_jobs_total", &labels).increment(1);
                     }
                     if end == SearchEnd::OutOfSteps {
                         out_of_steps = Some(action);
@@ -196,13 +198,15 @@ impl Timeline {
     }
 }
 
-fn word(end: SearchEnd) -> &'static str {
+/// The result of a search in metrics; `None` if none was due.
+fn word(end: SearchEnd) -> Option<&'static str> {
     match end {
-        SearchEnd::Solved => "solved",
-        SearchEnd::Exhausted => "generators_exhausted",
-        SearchEnd::OutOfSteps => "deadline_exhausted",
-        SearchEnd::NoGenerator => "no_generator",
-        SearchEnd::NotAttempted => "not_attempted",
+        SearchEnd::Solved => Some("solved"),
+        SearchEnd::Exhausted => Some("generators_exhausted"),
+        SearchEnd::OutOfSteps => Some("deadline_exhausted"),
+        SearchEnd::NoGenerator => Some("no_generator"),
+        SearchEnd::NotAttempted => Some("not_attempted"),
+        SearchEnd::RuledOut | SearchEnd::Skipped => None,
     }
 }
 
@@ -212,8 +216,48 @@ fn milliseconds(span: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
     use super::*;
     use crate::engine::decision::Work;
+
+    #[tokio::test(start_paused = true)]
+    async fn skipped_pod_groups_are_not_counted_and_those_ruled_out_not_as_searches() {
+        let mut timeline = Timeline::begin(Heartbeat::default());
+        for end in [
+            SearchEnd::Solved,
+            SearchEnd::Exhausted,
+            SearchEnd::OutOfSteps,
+            SearchEnd::NoGenerator,
+            SearchEnd::NotAttempted,
+            SearchEnd::RuledOut,
+            SearchEnd::Skipped,
+        ] {
+            let action = ActionKind::Preempt;
+            timeline.reach(Stage::TakenUp { action, end });
+        }
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || timeline.record());
+        let page = recorder.handle().render();
+        let series = |name: &str| {
+            let lines = page.lines().filter_map(|line| line.strip_prefix(name));
+            lines.filter(|line| line.starts_with('{')).collect::<Vec<_>>()
+        };
+        let acted_on = series("kai_podgroups_acted_on_by_action");
+        assert_eq!(acted_on, ["{action=\"preempt\"} 6"], "{page}");
+        let mut searches = series("kai_scenario_search_jobs_total");
+        searches.sort_unstable();
+        let results = [
+            "deadline_exhausted",
+            "generators_exhausted",
+            "no_generator",
+            "not_attempted",
+            "solved",
+        ];
+        let wanted =
+            results.map(|result| format!("{{action=\"preempt\",result=\"{result}\",reduced_budget=\"false\"}} 1"));
+        assert_eq!(searches, wanted, "{page}");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_cycle_counts_as_stuck_if_it_makes_no_progress_or_does_not_end() {

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::api::names::{annotation, reason, received_resource_type};
+use crate::api::names::{annotation, label, reason, received_resource_type};
 use crate::components::Settings;
 use crate::components::bus::{
-    Bind, BindOrder, Evict, GroupKey, Note, Obstacle, ObstacleKind, OrderedBind, Severity, Step, Subject, Times,
+    Bind, BindOrder, Evict, GroupKey, Note, Obstacle, ObstacleKind, OrderedBind, Severity, Step, Subject,
 };
 use crate::components::fractions::users::Share;
 use crate::engine::decision::{Decisions, Eviction, Pipeline, Wording};
 use crate::engine::input::GpuKind;
 use crate::engine::model::Model;
 use crate::engine::model::pod_group::PodGroup;
+use crate::engine::policy::ActionKind;
 use crate::mirror::{Mirror, Shard, numa, packed};
 
 /// The order to the binder, for that node pool and that term of leadership, with messages in that wording. Takes the binds and evictions out of the decisions.
@@ -20,9 +21,9 @@ pub fn order(decisions: &mut Decisions, mirror: &Mirror, shard: &Shard, term: u6
     let pool: Arc<str> = shard.value.as_str().into();
     let binds = std::mem::take(&mut decisions.bind);
     let evictions = std::mem::take(&mut decisions.evict);
-    let mut sizes: HashMap<GroupKey, usize> = HashMap::new();
+    let mut sizes: HashMap<DecisionKey, usize> = HashMap::new();
     for eviction in &evictions {
-        *sizes.entry(eviction.group.clone()).or_default() += 1;
+        *sizes.entry(decision_of(eviction)).or_default() += 1;
     }
     BindOrder {
         binds: binds
@@ -35,6 +36,14 @@ pub fn order(decisions: &mut Decisions, mirror: &Mirror, shard: &Shard, term: u6
             .collect(),
         term,
     }
+}
+
+/// A decision to evict pods: the action, and the pod group that gets places or, if it is stale, loses its pods. A cycle has at most one for each.
+type DecisionKey = (ActionKind, GroupKey);
+
+fn decision_of(eviction: &Eviction) -> DecisionKey {
+    let group = eviction.for_group.as_ref().unwrap_or(&eviction.group);
+    (eviction.action, group.clone())
 }
 
 fn bind(placement: Bind, mirror: &Mirror, shard: &Shard, pool: &Arc<str>) -> OrderedBind {
@@ -68,17 +77,27 @@ fn bind(placement: Bind, mirror: &Mirror, shard: &Shard, pool: &Arc<str>) -> Ord
     let shares = steps.contains(&Step::GpuShare);
     let pod = mirror.pod(&placement.pod);
     let lacks = |pod: &&packed::Pod| !shard.takes(&pod.labels);
-    let labels = pod.filter(lacks).map(|_| (shard.key.clone(), shard.value.clone()));
+    let pool_label = pod.filter(lacks).map(|_| (shard.key.clone(), shard.value.clone()));
+    let mut labels: BTreeMap<_, _> = pool_label.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    let membership = mirror.membership(&placement.pod);
+    let regrouped = membership.is_some_and(|membership| membership.group != placement.group);
+    // What the label says when the pod is bound is what the pod stays charged to. A missing one is added later.
+    let own = pod.and_then(|pod| pod.labels.get(label::SUBGROUP_NAME));
+    let found = membership.filter(|_| !regrouped);
+    let found = found.and_then(|membership| membership.sub_group.as_deref());
+    if let (Some(own), Some(found)) = (own, found)
+        && own != found
+    {
+        labels.insert(label::SUBGROUP_NAME.to_owned(), found.to_owned());
+    }
     let named = pod.and_then(|pod| pod.group.clone());
     let pod = pod.filter(|_| shares);
     OrderedBind {
         named,
         pool: Arc::clone(pool),
-        labels: labels.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
+        labels,
         given: mirror.given(&placement),
-        regrouped: mirror
-            .grouped_in(&placement.pod)
-            .is_some_and(|group| *group != placement.group),
+        regrouped,
         share: pod.map(|pod| Share::of(pod.annotations.iter())).unwrap_or_default(),
         placement,
         annotations,
@@ -86,8 +105,8 @@ fn bind(placement: Bind, mirror: &Mirror, shard: &Shard, pool: &Arc<str>) -> Ord
     }
 }
 
-fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>, pool: &Arc<str>, words: Wording) -> Evict {
-    let evicted = sizes.get(&eviction.group).copied().unwrap_or(1);
+fn evict(eviction: Eviction, sizes: &HashMap<DecisionKey, usize>, pool: &Arc<str>, words: Wording) -> Evict {
+    let evicted = sizes.get(&decision_of(&eviction)).copied().unwrap_or(1);
     let mut details = BTreeMap::from([
         (annotation::NUM_EVICTED_PODS.to_owned(), evicted.to_string()),
         (
@@ -152,13 +171,12 @@ pub fn obstacles(decisions: &mut Decisions) -> Vec<Obstacle> {
 }
 
 /// Events for pod groups of which fewer pods run than they need.
-pub fn stale<'a>(times: &'a [Times], model: &'a Model, settings: &'a Settings) -> impl Iterator<Item = Note> + 'a {
-    let stale = times.iter().filter(|times| times.stale_since.is_some());
-    stale.filter_map(|times| {
+pub fn stale<'a>(stale: &'a [GroupKey], model: &'a Model, settings: &'a Settings) -> impl Iterator<Item = Note> + 'a {
+    stale.iter().filter_map(|group| {
         let groups = model.pod_groups();
-        let pod_group = groups.id(&times.group).map(|id| &groups[id])?;
+        let pod_group = groups.id(group).map(|id| &groups[id])?;
         Some(Note {
-            subject: Subject::PodGroup(times.group.clone()),
+            subject: Subject::PodGroup(group.clone()),
             severity: Severity::Normal,
             reason: reason::STALE_JOB,
             message: stale_message(pod_group),
@@ -183,3 +201,6 @@ fn stale_message(pod_group: &PodGroup) -> String {
     }
     format!("Job is stale. {active} pods are active, minMember is {needed}{lacking}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use crate::components::bus::GroupReport;
 use crate::components::leadership::pool_name;
 use crate::components::watches::Stores;
 use crate::engine::decision::{Cause, Verdict};
+use crate::engine::input::Name;
 use crate::engine::model::Model;
 use crate::engine::model::pod::Status;
 use crate::engine::model::pod_group::PodGroup;
@@ -62,8 +63,9 @@ fn in_another_pool(cause: Cause, queue: &str, stores: &Stores, shard: &Shard) ->
 fn speak_of_pods(report: &mut GroupReport, pod_group: &PodGroup, model: &Model) {
     let pods = pod_group.pod_sets().flat_map(|(_, pods)| &pods.pods);
     let waiting = pods.filter(|pod| model.pods()[**pod].state.status == Status::Pending);
+    let message = Name::from(report.message.as_str());
     report.pods = waiting
-        .map(|pod| (model.pods()[*pod].input.pod.clone(), report.message.clone()))
+        .map(|pod| (model.pods()[*pod].input.pod.clone(), message.clone()))
         .collect();
 }
 
@@ -168,6 +170,6 @@ mod tests {
         let mut reports = engine.cycle(NOW).unschedulable;
         complete(&mut reports, engine.model(), &Stores::default(), &Shard::default());
         let text = "Job is not ready for scheduling. Waiting for 2 pods, currently 1 exist, 0 are gated";
-        assert_eq!(reports[0].pods, [(only.pod, text.to_owned())]);
+        assert_eq!(reports[0].pods, [(only.pod, Name::from(text))]);
     }
 }

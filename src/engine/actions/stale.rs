@@ -23,6 +23,10 @@ fn watch_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
         let known = cycle.model.pod_groups().contains(id);
         let present = known && cycle.model.pod_groups()[id].input.is_some();
         let is_stale = present && cycle.model.pod_groups()[id].stale();
+        if is_stale && lacks_sub_groups(cycle.model, id) {
+            stale.remove(&id);
+            continue;
+        }
         if is_stale {
             stale.insert(id);
         } else {
@@ -32,6 +36,14 @@ fn watch_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
             cycle.log.timed.insert(id);
         }
     }
+}
+
+/// Whether the sub-group of a bound pod is not known yet, so that the pod counts for any of them: a Binding cannot name the sub-group, and a process
+/// that has just started may not have grouped the pod.
+fn lacks_sub_groups(model: &Model, id: PodGroupId) -> bool {
+    let pod_group = &model.pod_groups()[id];
+    let mut pods = pod_group.pods.iter().map(|pod| &model.pods()[*pod].input);
+    pod_group.pod_set(None).is_none() && pods.any(|pod| pod.fallback_queue.is_some() && pod.sub_group.is_none())
 }
 
 /// When a stale pod group's grace period ends; `None` = never.

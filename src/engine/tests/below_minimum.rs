@@ -125,6 +125,25 @@ fn the_eviction_of_gangs_below_their_minimum_can_be_switched_off_and_on() {
     assert_eq!(engine.next_wakeup(NOW), None);
 }
 
+/// Another process wrote the time, and sent the event.
+#[test]
+fn a_gang_below_its_minimum_is_named_also_if_another_engine_found_it() {
+    let mut group = group("a", "q", 0);
+    group.min_member = Some(2);
+    group.stale_since = Some(Time(NOW.0 - 1000));
+    let mut engine = one_pod_runs(&group);
+    assert!(engine.cycle(NOW).times.is_empty(), "nothing is new");
+    let named = |engine: &Engine| engine.stale_groups().into_iter().collect::<Vec<_>>();
+    assert_eq!(named(&engine), std::slice::from_ref(&group.key));
+    engine.apply(Event::Pod(Box::new(placed(pod(&group, 1, "1"), "n0"))), NOW);
+    assert!(named(&engine).is_empty());
+    engine.apply(Event::PodGone(pod(&group, 1, "1").pod.uid.clone()), NOW);
+    assert_eq!(named(&engine), std::slice::from_ref(&group.key));
+    engine.apply(Event::PodGone(pod(&group, 0, "1").pod.uid.clone()), NOW);
+    engine.apply(Event::GroupGone(group.key), NOW);
+    assert!(named(&engine).is_empty());
+}
+
 #[test]
 fn a_gang_that_reaches_its_minimum_again_has_no_deadline() {
     let mut group = group("g", "q", 0);

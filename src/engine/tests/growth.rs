@@ -4,6 +4,7 @@ use super::scenario::{NOW, group, node, pod, queue};
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupInput, PodStatus, Time};
 use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::stage::{SearchEnd, Stage};
 use crate::engine::{Engine, WakeReason};
 
 /// A full cluster, in which `pod_groups` pod groups of `pods` pods of `gpus` GPUs wait in another queue.
@@ -94,7 +95,7 @@ fn a_search_in_vain_delays_the_others_by_one_cycle_at_most() {
     }
     events.push(Event::Pod(Box::new(pod(&second, 0, "8"))));
     events.extend([first, second].map(|group| Event::Group(Box::new(group))));
-    let evictions = |max_steps_without_result: u64| -> Vec<usize> {
+    let cycles = |max_steps_without_result: u64| -> (Vec<usize>, Vec<SearchEnd>) {
         let mut policy = Policy::default();
         (policy.max_steps_without_result, policy.plugins.complete_search_steps) = (max_steps_without_result, 0);
         policy.actions = vec![ActionKind::Allocate, ActionKind::Reclaim];
@@ -102,15 +103,26 @@ fn a_search_in_vain_delays_the_others_by_one_cycle_at_most() {
         for event in &events {
             engine.apply(event.clone(), NOW);
         }
-        let mut evictions = Vec::new();
+        let (mut evictions, mut ends) = (Vec::new(), Vec::new());
         while engine.next_wakeup(NOW).is_some_and(|(at, _)| at <= NOW) {
-            evictions.push(engine.cycle(NOW).evict.len());
+            let decisions = engine.cycle_seen_by(NOW, &mut |stage| {
+                if let Stage::TakenUp { end, .. } = stage {
+                    ends.push(end);
+                }
+            });
+            evictions.push(decisions.evict.len());
         }
-        evictions
+        (evictions, ends)
     };
     // The cycle after evictions tries once more.
-    assert_eq!(evictions(u64::MAX), [8, 0]);
-    assert_eq!(evictions(0), [0, 8, 0]);
+    let (evictions, ends) = cycles(u64::MAX);
+    assert_eq!(evictions, [8, 0]);
+    assert!(!ends.contains(&SearchEnd::NotAttempted), "{ends:?}");
+    let (evictions, ends) = cycles(0);
+    assert_eq!(evictions, [0, 8, 0]);
+    let solved = |end: &SearchEnd| *end == SearchEnd::Solved;
+    let first = ends.iter().position(solved).expect("one has victims");
+    assert_eq!(ends[..first], [SearchEnd::Exhausted, SearchEnd::NotAttempted]);
 }
 
 /// As many pods of other queues as fit, and others that wait for their places in vain.

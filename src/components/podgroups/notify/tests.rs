@@ -48,7 +48,7 @@ async fn a_pod_of_another_node_pool_says_why_it_waits_though_its_group_is_writte
             reasons: Vec::new(),
             verdict: Verdict::new(Cause::QueueLimit, "no"),
             message: "no".to_owned(),
-            pods: vec![(pod.clone(), "no".to_owned())],
+            pods: vec![(pod.clone(), "no".into())],
         },
     );
     advance(seconds(1)).await;

@@ -126,7 +126,7 @@ fn a_search_for_moves_that_failed_is_not_repeated_for_the_same_pods_of_another_q
             ends.push(end);
         }
     });
-    assert_eq!(ends, [SearchEnd::Exhausted, SearchEnd::NotAttempted]);
+    assert_eq!(ends, [SearchEnd::Exhausted, SearchEnd::Skipped]);
 }
 
 #[test]
@@ -162,6 +162,6 @@ fn pods_beyond_the_limit_of_their_queue_stop_no_moves_for_those_of_another_queue
             ends.push(end);
         }
     });
-    assert_eq!(ends, [SearchEnd::NotAttempted, SearchEnd::Solved]);
+    assert_eq!(ends, [SearchEnd::RuledOut, SearchEnd::Solved]);
     assert_eq!(decisions.evict.len(), 1);
 }

@@ -54,15 +54,14 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
         }
         let table = action.depends_on_queue().then_some(queue);
         let asked = Asked::of(cycle.model, table, pod_group, &pods);
-        let must_fail = asked.as_ref().is_some_and(|asked| failed_before.must_fail(asked))
-            || is_impossible(cycle, pod_group, &pods)
-            || claims_in_vain(cycle, &pods)
-            || !promising(cycle, action, queue, &pods, preemptible);
-        let end = if must_fail {
-            SearchEnd::NotAttempted
+        let skipped = asked.as_ref().is_some_and(|asked| failed_before.must_fail(asked))
+            || is_impossible(cycle, pod_group, &pods);
+        let end = if skipped {
+            SearchEnd::Skipped
+        } else if claims_in_vain(cycle, &pods) || !promising(cycle, action, queue, &pods, preemptible) {
+            SearchEnd::RuledOut
         } else if steps > policy.max_steps_without_result {
-            complete = false;
-            break;
+            SearchEnd::NotAttempted
         } else {
             let before = cycle.log.work;
             let case = Case {
@@ -103,6 +102,10 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
         };
         let action = action.kind();
         (cycle.observer)(Stage::TakenUp { action, end });
+        if end == SearchEnd::NotAttempted {
+            complete = false;
+            break;
+        }
     }
     cycle.kept.turns.end(action.kind(), without_result, complete);
 }
@@ -171,3 +174,6 @@ fn solve(cycle: &mut Cycle, case: Case, find: FindVictims) -> Option<Answer> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests;

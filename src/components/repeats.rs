@@ -1,4 +1,4 @@
-//! When events about what still waits are repeated: after one, two, four minutes and so on, up to a quarter of an hour. Pure.
+//! When events about what lasts are repeated: after one, two, four minutes and so on, up to a quarter of an hour. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
