@@ -144,10 +144,12 @@ pub enum PackedChange {
     Applied(PackedObject),
     /// An object was deleted; carries its last known state.
     Deleted(PackedObject),
-    /// The in-process grouper has found a pod's pod group. It counts until the API server shows another: the pod's own annotation
-    /// overrides it, and a PodGroup object of that name overrides the one given here. The pod is known before its grouping: an unknown one
-    /// has been deleted.
+    /// The in-process grouper has found a pod's pod group. It counts until the API server shows another: the annotation of a pod that has a node
+    /// or no owners overrides it, and a PodGroup object of that name overrides the one given here. The pod is known before its grouping: an
+    /// unknown one has been deleted.
     Grouped(GroupDraft),
+    /// The grouper does not group a pod any more.
+    Ungrouped(PodRef),
     /// A pod is about to be created by this process, with a uid that stands for it until then. It has no effect if a pod of its name is known, and a pod of
     /// its name that the API server shows replaces it.
     Requested(Arc<packed::Pod>),
@@ -287,6 +289,7 @@ impl Mirror {
     /// An empty mirror.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
+        let queue_label_key = settings.fallback_queue.as_ref().map(|queue| queue.label.clone());
         Self {
             settings,
             pods: Registry::default(),
@@ -302,7 +305,7 @@ impl Mirror {
             zones: numa::Zones::default(),
             volumes: volumes::Volumes::default(),
             config_maps: config_maps::ConfigMaps::default(),
-            claims: claims::Claims::default(),
+            claims: claims::Claims::new(queue_label_key),
             templates: needs::Templates::default(),
             last_node: node::Last::default(),
             aside: aside::Aside::default(),
@@ -347,6 +350,7 @@ impl Mirror {
             PackedChange::Applied(object) => object.changed(true, self, out),
             PackedChange::Deleted(object) => object.changed(false, self, out),
             PackedChange::Grouped(grouping) => self.grouped(grouping, out),
+            PackedChange::Ungrouped(pod) => self.ungrouped(pod, out),
             PackedChange::Requested(pod) if self.pods.get(&pod.key).is_none() => self.pod_applied(pod, out),
             PackedChange::Requested(_) => {}
         }
@@ -361,8 +365,8 @@ impl Mirror {
 
     /// The pod group that the grouper found for a pod, whatever the pod's annotation says.
     #[must_use]
-    pub fn grouped_in(&self, pod: &PodRef) -> Option<&GroupKey> {
-        Some(&self.memberships.get(&*pod.uid)?.group)
+    pub fn membership(&self, pod: &PodRef) -> Option<&pod::Membership> {
+        self.memberships.get(&*pod.uid)
     }
 
     /// The claim allocations of a bind, in the API's form.
@@ -464,10 +468,7 @@ impl Mirror {
         );
         self.belong(pod, &mut input);
         input.volumes = self.volumes.of(pod).map(Arc::new);
-        // One reason is enough, and KAI checks volumes first.
-        let blocked =
-            input.blocked.is_some() || input.volumes.as_ref().is_some_and(|volumes| volumes.missing.is_some());
-        if self.settings.config_maps && !blocked {
+        if self.settings.config_maps && input.blocked.is_none() {
             input.blocked = self.config_maps.missing(pod);
         }
         if let Some(out) = out {
@@ -509,15 +510,12 @@ impl Mirror {
         }
     }
 
-    /// Changes namespace labels, and emits events for pods with namespace selectors whose input changed.
-    fn with_pods_that_select_namespaces(&mut self, out: &mut Output, change: impl FnOnce(&mut Self)) {
-        let concerned = self
-            .pods
-            .iter()
-            .filter(|pod| pod.spec().is_some_and(relations::selects_namespaces));
-        let mut keys: Vec<Box<str>> = concerned.map(|pod| pod.key.clone()).collect();
+    /// The keys of the pods that a condition applies to, in order.
+    fn pods_where(&self, concerned: impl Fn(&packed::Pod) -> bool) -> Vec<Box<str>> {
+        let pods = self.pods.iter().filter(|pod| concerned(pod));
+        let mut keys: Vec<Box<str>> = pods.map(|pod| pod.key.clone()).collect();
         keys.sort_unstable();
-        self.with_these_pods(&keys, out, change);
+        keys
     }
 
     fn node_applied(&mut self, node: &Arc<Node>, out: &mut Output) {
@@ -573,11 +571,7 @@ impl Mirror {
 
     /// The pods that are read again when a class changes, in order of their keys.
     fn pods_concerned_by(&self, class: &DeviceClass) -> Vec<Box<str>> {
-        let concerned = self.claims.concerned_by(class);
-        let pods = self.pods.iter().filter(|pod| concerned(pod));
-        let mut keys: Vec<Box<str>> = pods.map(|pod| pod.key.clone()).collect();
-        keys.sort_unstable();
-        keys
+        self.pods_where(self.claims.concerned_by(class))
     }
 
     /// Whether device selectors wait to be evaluated.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! watches   ──Change──────────────▶ scheduler, grouper, podgroups, queues   awaited
-//! grouper   ──Grouping────────────▶ scheduler                               kept in an outbox until there is room
+//! grouper   ──Grouping, Ungrouped─▶ scheduler                               kept in an outbox until there is room
 //! scheduler ──BindOrder───────────▶ binder                                  awaited, never long: the binder's loop only queues
 //! watches   ──Change──────────────▶ binder                                  awaited, never long, and after the scheduler
 //! binder    ──Outcome─────────────▶ scheduler                               awaited by the binder's workers, not by its loop
@@ -95,6 +95,8 @@ pub enum ToScheduler {
     Change(Change),
     /// From the grouper.
     Grouped(Grouping),
+    /// From the grouper: it does not group the pod any more.
+    Ungrouped(PodRef),
     /// From the binder.
     Outcome(Outcome),
     /// From the binder, before it requests the creation of a reservation pod, as the request may take effect late. The pod holds its GPU from now on; it has a uid of

@@ -4,6 +4,7 @@
 //! - `grouping` (shared with admission) reads the owners of a pod and computes its group; `merge` combines that with an existing
 //!   PodGroup;
 //! - namespaces take turns, pod by pod (`fair`), so that a tenant with many changes or slow owner reads delays only its own pods;
+//! - `regrouping` says of which groups a pod is grouped again because its owners may have changed;
 //! - `grouped_pods` holds the groups of pods; `writer` writes PodGroups shortly after, and the annotation of pods that are still pending
 //!   then (a pod that is bound at once gets it with its Binding).
 //!
@@ -12,6 +13,7 @@
 
 mod grouped_pods;
 pub mod merge;
+mod regrouping;
 mod writer;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -25,20 +27,21 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use crate::api::PodGroup;
-use crate::api::names::{self, annotation, label, object};
+use crate::api::names::{self, annotation, label, object, preemptibility};
 use crate::components::bus::{
     Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, Obstacle, ObstacleKind, PodRef, Severity, Subject,
-    ToGrouper, ToPodGroups, deliver,
+    ToGrouper, ToPodGroups, ToScheduler, deliver,
 };
 use crate::components::fair::{Fair, InNamespace as _, NamespaceQueues};
 use crate::components::grouping::owners::Owners;
 use crate::components::grouping::rules::Grouped;
-use crate::components::grouping::{Failed, Found, Known, is_addressed, names_foreign_group, skips_grouping};
+use crate::components::grouping::{Failed, Found, Known, has_all, is_addressed, names_foreign_group, skips_grouping};
 use crate::components::retry::Backoff;
 use crate::components::watches::Stores;
 use crate::components::write_slots::WriteSlots;
 use crate::components::{Context, Error, panics, pods};
-use grouped_pods::{GroupedPods, Member};
+use grouped_pods::{Entry, GroupedPods, Member};
+use regrouping::Regrouping;
 use writer::PodGroupWriter;
 
 /// Wait before a pod whose owners cannot be read is tried again: first and longest.
@@ -84,7 +87,12 @@ pub async fn run(
             deliver(&bus.podgroups, ToPodGroups::Unwritten(group)).await?;
         }
         grouper.pass_obstacles_on().await?;
-        let (retry, due) = (grouper.grouped_pods.next_retry(), grouper.writer.next_due());
+        let again = grouper.regrouping.next();
+        let again = grouper
+            .grouped_pods
+            .next_retry()
+            .map_or(again, |retry| retry.min(again));
+        let due = grouper.writer.next_due();
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
             received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
@@ -94,11 +102,13 @@ pub async fn run(
                 messages.drain(..).for_each(|message| grouper.take(message));
             }
             room = bus.schedulers.room(), if !grouper.outbox.is_empty() => room?,
-            Some(walked) = grouper.walks.join_next() => grouper.walked(joined("owner walk", walked)?),
-            Some(written) = grouper.writer.writes.join_next() => grouper.writer.written(joined("pod group write", written)?),
-            _ = leading.changed() => grouper.writer.leading_changed(&grouper.grouped_pods),
+            Some(walked) = grouper.walks.join_next() => grouper.returned(joined("owner walk", walked)?),
+            Some(written) = grouper.writer.writes.join_next() => {
+                grouper.writer.written(joined("pod group write", written)?, &grouper.grouped_pods);
+            }
+            Ok(()) = leading.changed() => grouper.writer.leading_changed(&grouper.grouped_pods),
             slot = slots.due(due) => grouper.writer.write_next(slot, &grouper.grouped_pods),
-            () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => grouper.retry(),
+            () = sleep_until(again) => grouper.group_again(),
             () = tokio::task::yield_now(), if !grouper.queue.is_empty() && grouper.outbox.is_empty() => {}
         }
     }
@@ -115,6 +125,8 @@ fn joined<T>(task: &'static str, ended: Result<T, tokio::task::JoinError>) -> Re
 struct Walked {
     pod: Member,
     version: u64,
+    /// The pod was grouped again because its owners may have changed.
+    anew: bool,
     /// The result, or the message if the walk panicked.
     found: Result<Result<Found, Failed>, String>,
 }
@@ -125,7 +137,10 @@ struct Grouper {
     bus: Bus,
     owners: Arc<Owners>,
     grouped_pods: GroupedPods,
+    regrouping: Regrouping,
     writer: PodGroupWriter,
+    /// Namespaces with the labels that the configuration requires.
+    addressed: HashSet<String>,
     /// Pods to group.
     queue: Fair<Member>,
     /// Pods whose owners are being read, or wait for that.
@@ -133,8 +148,9 @@ struct Grouper {
     /// Those that wait.
     waiting_walks: NamespaceQueues<Member>,
     walks: JoinSet<Walked>,
-    outbox: VecDeque<Grouping>,
-    /// The pod group of the last one, as long as that waits for the scheduler or is read by it.
+    /// Messages for the schedulers.
+    outbox: VecDeque<ToScheduler>,
+    /// The pod group of the last grouping, as long as that waits for the scheduler or is read by it.
     last_sent: Weak<PodGroup>,
     /// Pod groups that may stay unwritten, to be sent to the podgroups component.
     unwritten: Vec<Arc<PodGroup>>,
@@ -157,6 +173,8 @@ impl Grouper {
             stores,
             bus,
             grouped_pods: GroupedPods::default(),
+            regrouping: Regrouping::new(Instant::now()),
+            addressed: HashSet::new(),
             queue: Fair::default(),
             walking: HashSet::new(),
             waiting_walks: NamespaceQueues::new(WALKS_PER_NAMESPACE),
@@ -193,8 +211,9 @@ impl Grouper {
         match change {
             Change::Applied(Object::Pod(pod)) if self.groups(&pod) => self.pod(&pod),
             Change::Deleted(Object::Pod(pod)) => {
-                self.with_obstacle
-                    .remove(pod.metadata.uid.as_deref().unwrap_or_default());
+                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                self.with_obstacle.remove(uid);
+                self.leaves(uid);
                 if let Some(group) = self.grouped_pods.forget(&pod) {
                     self.writer.drop_group(&group);
                 }
@@ -206,6 +225,10 @@ impl Grouper {
             }
             Change::Applied(Object::PodGroup(group)) => self.writer.group_seen(&group),
             Change::Applied(Object::Namespace(namespace)) => self.namespace(&namespace),
+            Change::Deleted(Object::Namespace(namespace)) => {
+                self.addressed
+                    .remove(namespace.metadata.name.as_deref().unwrap_or_default());
+            }
             Change::Synced(kind) => self.synced(kind),
             Change::Applied(_) | Change::Deleted(_) => {}
         }
@@ -219,14 +242,17 @@ impl Grouper {
 
     /// After a change of its labels a namespace may be one whose pods are grouped.
     fn namespace(&mut self, namespace: &Namespace) {
-        if self.context.settings.namespace_labels.is_empty() || !self.missing.is_empty() {
+        let required = &self.context.settings.namespace_labels;
+        if required.is_empty() {
             return;
         }
         let name = namespace.metadata.name.as_deref().unwrap_or_default();
-        self.grouped_pods
-            .ungrouped(name)
-            .into_iter()
-            .for_each(|pod| self.queue.push(pod));
+        if !has_all(namespace.metadata.labels.as_ref(), required) {
+            self.addressed.remove(name);
+        } else if self.addressed.insert(name.to_owned()) && self.missing.is_empty() {
+            let pods = self.grouped_pods.ungrouped(name);
+            pods.into_iter().for_each(|pod| self.queue.push(pod));
+        }
     }
 
     /// The pods of these groups stay pending: the PodGroup and the pods' annotations are written without waiting for a bind.
@@ -251,7 +277,13 @@ impl Grouper {
 
     fn pod(&mut self, pod: &Pod) {
         let member = Member::of(pod);
-        if !self.grouped_pods.record(pod) || !self.missing.is_empty() {
+        let stayed = self.grouped_pods.get(&member.uid).is_some_and(|entry| !entry.leaving);
+        let is_changed = self.grouped_pods.record(pod);
+        if stayed && pod.metadata.deletion_timestamp.is_some() {
+            self.leaves(&member.uid);
+        }
+        self.mark_bound(&member);
+        if !is_changed || !self.missing.is_empty() {
             return;
         }
         let looked = self.grouped_pods.get(&member.uid).and_then(|entry| entry.looked);
@@ -264,11 +296,19 @@ impl Grouper {
         }
     }
 
+    /// A pod leaves its group. If that is a gang its owner may need fewer pods from now on, and the others would be evicted for those that lack.
+    fn leaves(&mut self, uid: &str) {
+        let group = self.grouped_pods.get(uid).and_then(|entry| entry.group.as_ref());
+        if let Some(group) = group.filter(|group| self.writer.is_gang(group)) {
+            self.regrouping.left(group, Instant::now());
+        }
+    }
+
     /// Groups some of the queued pods, each namespace in turn, after the earlier results were sent to the scheduler.
     fn group_some(&mut self) {
-        while let Some(grouping) = self.outbox.pop_front() {
-            if let Err(grouping) = self.bus.schedulers.try_send(grouping) {
-                return self.outbox.push_front(grouping);
+        while let Some(message) = self.outbox.pop_front() {
+            if let Err(message) = self.bus.schedulers.try_send(message) {
+                return self.outbox.push_front(message);
             }
         }
         for _ in 0..PODS_AT_ONCE {
@@ -323,10 +363,12 @@ impl Grouper {
     /// An annotation of a pod or an owner excludes the pod from grouping. It is reported unless the pod names a group. A pod that was grouped before leaves
     /// its group, or it would be annotated with that.
     fn skipped(&mut self, pod: &Pod) {
-        if !pods::is_bound(pod)
-            && let Some(group) = self.grouped_pods.unassign(pod)
-        {
-            self.writer.drop_group(&group);
+        let entry = self.grouped_pods.get(pod.metadata.uid.as_deref().unwrap_or_default());
+        if !pods::is_bound(pod) && entry.is_some_and(|entry| entry.group.is_some()) {
+            self.outbox.push_back(ToScheduler::Ungrouped(pods::pod_ref(pod)));
+            if let Some(group) = self.grouped_pods.unassign(pod) {
+                self.writer.drop_group(&group);
+            }
         }
         if pods::annotated_group(pod).is_some() {
             return self.clear_obstacle(pod);
@@ -353,6 +395,7 @@ impl Grouper {
             return;
         };
         let (reference, is_new, version) = (entry.pod.clone(), entry.group.is_none(), entry.version);
+        let anew = entry.anew;
         entry.looked = Some(Instant::now());
         let Some(pod) = self.shown(&reference) else { return };
         if pods::is_finished(&pod) || self.walking.contains(member) {
@@ -371,10 +414,11 @@ impl Grouper {
             self.grouped_pods.assign(&pod, key, None);
             return;
         }
-        if let Some(found) = self.known().cached(&pod) {
+        if !anew && let Some(found) = self.known().cached(&pod) {
             return self.walked(Walked {
                 pod: member.clone(),
                 version,
+                anew,
                 found: Ok(Ok(found)),
             });
         }
@@ -393,6 +437,8 @@ impl Grouper {
                 self.walk_ended(&member);
                 continue;
             };
+            let entry = self.grouped_pods.get_mut(&member.uid);
+            let anew = entry.is_some_and(|entry| std::mem::take(&mut entry.anew));
             let (stores, owners) = (Arc::clone(&self.stores), Arc::clone(&self.owners));
             let settings = Arc::clone(&self.context.settings);
             self.walks.spawn(async move {
@@ -401,17 +447,18 @@ impl Grouper {
                     owners: &owners,
                     settings: &settings,
                 };
-                let found = panics::caught(known.resolve_stored(&pod)).await;
+                let found = panics::caught(known.resolve_stored(&pod, anew)).await;
                 Walked {
                     pod: member,
                     version,
+                    anew,
                     found,
                 }
             });
         }
     }
 
-    /// The owners of a pod have been read, or need not be: its namespace may have one more read.
+    /// A walk has ended, or is not needed any more: its namespace may have another.
     fn walk_ended(&mut self, member: &Member) {
         self.walking.remove(member);
         self.waiting_walks.done(member.namespace());
@@ -455,14 +502,25 @@ impl Grouper {
         (pods::is_bound(pod) && (is_placed || group.spec.sub_groups.is_empty())).then_some(key)
     }
 
+    /// The owners of a pod have been read.
+    fn returned(&mut self, walked: Walked) {
+        self.walk_ended(&walked.pod);
+        self.start_walks();
+        // They may have changed while they were read.
+        if self.grouped_pods.get(&walked.pod.uid).is_some_and(|entry| entry.anew) {
+            self.queue.push(walked.pod.clone());
+        }
+        self.walked(walked);
+    }
+
+    /// The owners of a pod are known, or cannot be.
     fn walked(&mut self, walked: Walked) {
         let Walked {
             pod: member,
             version,
+            anew,
             found,
         } = walked;
-        self.walk_ended(&member);
-        self.start_walks();
         let Some(entry) = self.grouped_pods.get(&member.uid) else {
             return;
         };
@@ -470,9 +528,14 @@ impl Grouper {
             return self.queue.push(member);
         }
         let Some(pod) = self.shown(&entry.pod) else { return };
+        let has_group = entry.group.is_some();
         match found {
             Ok(Ok(Found::Skipped)) => self.skipped(&pod),
             Ok(Ok(Found::Group(grouped, _))) => self.grouped(&member, &pod, *grouped),
+            // It stays in its group. Owners that are gone usually go with their pods; a wrong workload is reported while pods wait.
+            Ok(Err(error)) if anew && has_group && (pods::is_bound(&pod) || matches!(error, Failed::Owner(_))) => {
+                debug!(ns = %member.namespace, name = pod.metadata.name, %error, "pod not grouped again");
+            }
             Ok(Err(error)) => self.failed(&member.uid, &error.to_string()),
             Err(panic) => self.set_pod_aside(&member, &panic),
         }
@@ -495,6 +558,7 @@ impl Grouper {
         }
         let attempts = self.grouped_pods.get(&member.uid).map_or(0, |entry| entry.attempts);
         let left = self.grouped_pods.assign(pod, key.clone(), grouped.sub_group.clone());
+        self.combine(&key, &mut grouped);
         // Its owners may name its place a moment later, without a change of the pod.
         if grouped.may_find_place() && !pods::is_bound(pod) {
             self.look_again(&member.uid, attempts + 1);
@@ -514,11 +578,49 @@ impl Grouper {
         if entry.is_some_and(|entry| !entry.bound || !entry.is_placed()) {
             self.writer.mark_late(member);
         }
-        self.outbox.push_back(Grouping {
+        self.mark_bound(member);
+        let grouping = Grouping {
             pod: pods::pod_ref(pod),
             group,
             sub_group: grouped.sub_group,
-        });
+        };
+        self.outbox.push_back(grouping.into());
+    }
+
+    /// Where the owners leave them to the pods, the group has the highest class and the strictest preemptibility that its pods state, whichever is grouped
+    /// last.
+    fn combine(&self, key: &GroupKey, grouped: &mut Grouped) {
+        let (pods, classes, spec) = (
+            &self.grouped_pods,
+            &self.stores.priority_classes,
+            &mut grouped.group.spec,
+        );
+        let class = |entry: &Entry| {
+            let name = entry.class.as_deref().filter(|name| !name.is_empty())?;
+            Some((classes.get("", name)?.value, name.to_owned()))
+        };
+        if grouped.class_of_pods
+            && let Some((_, highest)) = pods.highest(key, class)
+        {
+            spec.priority_class_name = Some(highest);
+        }
+        if grouped.preemptibility_of_pods
+            && let Some(strict) = pods.highest(key, |entry| entry.non_preemptible)
+        {
+            let value = if strict {
+                preemptibility::NON_PREEMPTIBLE
+            } else {
+                preemptibility::PREEMPTIBLE
+            };
+            spec.preemptibility = Some(value.to_owned());
+        }
+    }
+
+    /// Queues the label of a bound pod that needs it: until then, only processes that have grouped the pod know its sub-group.
+    fn mark_bound(&mut self, member: &Member) {
+        if self.grouped_pods.get(&member.uid).is_some_and(Entry::lacks_label) {
+            self.writer.mark_soon(std::iter::once(member.clone()));
+        }
     }
 
     /// Groups a pod again, later after each attempt.
@@ -583,10 +685,14 @@ impl Grouper {
         self.stores.pod_groups.contains(key.namespace(), key.name())
     }
 
-    /// Groups the pods whose retry is due.
-    fn retry(&mut self) {
-        let due = self.grouped_pods.due(Instant::now());
+    /// Groups the pods whose retry is due, and one of each group whose owners may have changed.
+    fn group_again(&mut self) {
+        let now = Instant::now();
+        let due = self.grouped_pods.due(now);
         due.into_iter().for_each(|pod| self.queue.push(pod));
+        let changed = self.regrouping.due(now, || self.grouped_pods.waiting_groups());
+        let pods = changed.iter().filter_map(|group| self.grouped_pods.one_anew(group));
+        pods.for_each(|pod| self.queue.push(pod));
     }
 }
 

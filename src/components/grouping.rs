@@ -172,12 +172,18 @@ impl Known<'_> {
         self.refused(pod, &chain, RuleError::Workload("the rule asks without end".to_owned()))
     }
 
-    /// The same for a pod that is stored: asks the API server for the pod group that a bound one names and the watch does not show.
+    /// The same for a pod that is stored: asks the API server for the pod group that a bound one names and the watch does not show. `anew`: its owners may have
+    /// changed, so what is cached does not count.
     ///
     /// # Errors
     /// The same, and if there is no answer.
-    pub async fn resolve_stored(&self, pod: &Pod) -> Result<Found, Failed> {
-        if let Chain::Owned(chain) = self.owners.chain(pod).await?
+    pub async fn resolve_stored(&self, pod: &Pod, anew: bool) -> Result<Found, Failed> {
+        let chain = if anew {
+            self.owners.chain_anew(pod).await?
+        } else {
+            self.owners.chain(pod).await?
+        };
+        if let Chain::Owned(chain) = chain
             && let Some(group) = self.lacks_group(pod, &chain)
             && self.owners.has_pod_group(&group).await?
         {
@@ -221,13 +227,16 @@ impl Known<'_> {
 /// asks for.
 #[must_use]
 pub fn is_addressed(pod: &Pod, namespace: Option<&BTreeMap<String, String>>, settings: &Settings) -> bool {
-    let has_all = |labels: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, String>| {
-        let has = |key: &String, value: &String| labels.and_then(|labels| labels.get(key)) == Some(value);
-        wanted.iter().all(|(key, value)| has(key, value))
-    };
     pods::is_ours(pod, settings)
         && has_all(pod.metadata.labels.as_ref(), &settings.pod_labels)
         && has_all(namespace, &settings.namespace_labels)
+}
+
+/// Whether all wanted labels are among the labels.
+#[must_use]
+pub fn has_all(labels: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, String>) -> bool {
+    let has = |key: &String, value: &String| labels.and_then(|labels| labels.get(key)) == Some(value);
+    wanted.iter().all(|(key, value)| has(key, value))
 }
 
 /// The pod's annotation excludes it from grouping.
@@ -251,15 +260,17 @@ pub fn names_foreign_group(pod: &Pod, owners: &[Arc<Workload>]) -> bool {
         meta.name.as_deref().unwrap_or_default(),
         meta.uid.as_deref().unwrap_or_default(),
     );
-    named.name() != own && !is_spark(pod, named.name())
+    named.name() != own && spark_application(pod) != Some(named.name())
 }
 
-/// Spark pods are named after their application.
-fn is_spark(pod: &Pod, group: &str) -> bool {
-    let labels = pod.metadata.labels.as_ref();
+/// The id of the Spark application of a pod, after which its group is named. Pods of Spark have both labels.
+#[must_use]
+pub fn spark_application(pod: &Pod) -> Option<&str> {
+    let labels = pod.metadata.labels.as_ref()?;
+    let application = labels.get(third_party::SPARK_APP_SELECTOR)?;
     labels
-        .and_then(|labels| labels.get(third_party::SPARK_APP_SELECTOR))
-        .is_some_and(|application| application == group)
+        .contains_key(third_party::SPARK_APP_NAME)
+        .then_some(application.as_str())
 }
 
 #[cfg(test)]

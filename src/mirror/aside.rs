@@ -39,6 +39,12 @@ impl Identity {
                 uid: grouping.uid.clone(),
                 version: None,
             },
+            PackedChange::Ungrouped(pod) => Self {
+                kind: "Pod",
+                key: object_key(&pod.namespace, &pod.name),
+                uid: pod.uid.to_string(),
+                version: None,
+            },
             PackedChange::Requested(pod) => pod.identity(),
         }
     }

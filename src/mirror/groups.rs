@@ -13,7 +13,7 @@ use super::repeated::Repeated;
 use super::{Entry, GroupDraft, Mirror, Output, Problem, bounds, name, packed, pod, pod_group, priority};
 use crate::api::queue_access::{QueueAccess, not_open};
 use crate::api::{self, PodGroup, Queue, Topology};
-use crate::engine::input::{Event, GroupInput, GroupKey, Hold, Keyed, Name, Time};
+use crate::engine::input::{Event, GroupInput, GroupKey, Hold, Keyed, Name, PodRef, Time};
 
 /// A pod group as the grouper is about to write it.
 pub struct Draft {
@@ -198,6 +198,9 @@ impl Mirror {
             None => mirror.lookups.access.remove(queue),
         };
         let access = &self.lookups.access;
+        if access.is_known_as(queue, object) {
+            return;
+        }
         if access.is_free(queue, object) {
             return change(self);
         }
@@ -302,6 +305,15 @@ impl Mirror {
             let mut pod = Output::default();
             self.with_pod(&key, &mut pod, |mirror| mirror.join(grouping, created, out));
             out.events.append(&mut pod.events);
+        }
+    }
+
+    pub(super) fn ungrouped(&mut self, pod: &PodRef, out: &mut Output) {
+        let mut left = None;
+        let key = object_key(&pod.namespace, &pod.name);
+        self.with_pod(&key, out, |mirror| left = mirror.memberships.remove(&*pod.uid));
+        if let Some(left) = left {
+            self.leave_draft(&left.group, out);
         }
     }
 

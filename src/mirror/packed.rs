@@ -42,6 +42,8 @@ pub struct Pod {
     pub annotations: Pairs,
     /// The pod group of its annotation.
     pub group: Option<GroupKey>,
+    /// It has owners.
+    pub owned: bool,
     /// Its phase.
     pub phase: Phase,
     /// The scheduler that it names.
@@ -166,6 +168,7 @@ impl From<Arc<core::Pod>> for Pod {
             labels: meta.labels.iter().flatten().collect(),
             annotations: meta.annotations.iter().flatten().collect(),
             group: annotated_group(&pod),
+            owned: any(&meta.owner_references),
             phase: Phase::of(status.and_then(|status| status.phase.as_deref())),
             scheduler: short(spec.and_then(|spec| spec.scheduler_name.as_deref())),
             node: some(spec.and_then(|spec| spec.node_name.as_deref())),

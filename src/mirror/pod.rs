@@ -181,22 +181,29 @@ impl<'a> Marks<'a> {
     }
 }
 
-/// The pod group and sub-group: from the pod's annotation and label, else from the grouper, else from the bind request.
+/// The pod group and sub-group: from the pod's annotation and label, else from the grouper, else from the bind request. The grouper's come first
+/// until the pod has a node: it overwrites the annotation of a pod with owners, and the label of a pod that it puts into a sub-group.
 fn place(
     pod: &Pod,
     marks: &Marks,
     membership: Option<&Membership>,
     request: Option<&BindRequest>,
 ) -> (Option<GroupKey>, Option<Name>) {
+    let waits = pod.node.is_none();
     let own = marks.sub_group.filter(|own| !own.is_empty()).map(name);
-    match (&pod.group, membership) {
-        (Some(group), _) => (Some(group.clone()), own),
-        (None, Some(found)) => (Some(found.group.clone()), own.or_else(|| found.sub_group.clone())),
-        // Until the grouper knows the pod group, and the Binding names it.
-        (None, None) => (
-            request.filter(|_| pod.node.is_none()).and_then(bind_request::group),
-            own,
-        ),
+    let found = membership.filter(|found| match &pod.group {
+        Some(named) => *named == found.group || (waits && pod.owned),
+        None => true,
+    });
+    match found {
+        Some(found) if waits => (Some(found.group.clone()), found.sub_group.clone().or(own)),
+        // Its Binding has named the pod group, but cannot set the label.
+        Some(found) => (Some(found.group.clone()), own.or_else(|| found.sub_group.clone())),
+        None => {
+            // Until the grouper knows the pod group, and the Binding names it.
+            let requested = || request.filter(|_| waits).and_then(bind_request::group);
+            (pod.group.clone().or_else(requested), own)
+        }
     }
 }
 

@@ -375,6 +375,25 @@ fn a_grouping_of_a_pod_that_is_gone_leaves_nothing() {
 }
 
 #[test]
+fn a_pod_that_is_not_grouped_any_more_is_in_the_group_that_it_names() {
+    let owner = "{apiVersion: batch/v1, kind: Job, name: j, uid: j}";
+    let owned = format!("annotations: {{pod-group-name: said}}, ownerReferences: [{owner}]");
+    let mut world = World::default();
+    check(&world.apply(pod("u", &owned)), &["pod u Pending in said on -"]);
+    check(
+        &world.0.apply(&grouping("u", "g", None)).events,
+        &["group g in drafted at 50", "pod u Pending in g on -"],
+    );
+    let ungrouped = PackedChange::Ungrouped(PodRef::new("ns", "p", "u"));
+    check(
+        &world.0.apply(&ungrouped).events,
+        &["pod u Pending in said on -", "group g gone"],
+    );
+    assert!(world.0.drafts.iter().next().is_none() && world.0.memberships.is_empty());
+    check(&world.0.apply(&ungrouped).events, &[]);
+}
+
+#[test]
 fn an_unwritten_pod_group_is_removed_with_its_last_pod() {
     let mut world = World::default();
     world.apply(pod("u", ""));
@@ -570,6 +589,43 @@ fn a_pod_is_charged_without_a_pod_group_from_its_bind_request_on() {
         charged(world.apply(decided())),
         Some(Some("gang charged to q".to_owned()))
     );
+}
+
+#[test]
+fn bound_pods_follow_the_queue_label_of_their_namespace() {
+    let namespace = |name: &str, labels: &str| {
+        PackedObject::Namespace(read(&format!("{{metadata: {{name: {name}, labels: {{{labels}}}}}}}")))
+    };
+    let bound = |name: &str, labels: &str| {
+        PackedObject::Pod(read(&format!(
+            "{{metadata: {{name: {name}, namespace: ns, uid: {name}, labels: {{{labels}}}}},
+              spec: {{schedulerName: kai-scheduler, nodeName: n0, containers: []}}, status: {{phase: Running}}}}"
+        )))
+    };
+    let charged = |events: Vec<Event>| -> Vec<String> {
+        let pods = events.into_iter().filter_map(|event| match event {
+            Event::Pod(pod) => Some((pod.pod.name.clone(), pod.fallback_queue?)),
+            _ => None,
+        });
+        pods.map(|(pod, queue)| format!("{pod} to {queue}")).collect()
+    };
+    let mut world = World::new(charging());
+    world.apply(node("n0", ""));
+    world.apply(pod("waiting", ""));
+    assert_eq!(
+        charged(world.apply(bound("own", "kai.scheduler/queue: q"))),
+        ["own to q"]
+    );
+    assert_eq!(charged(world.apply(bound("plain", ""))), ["plain to default"]);
+    let labelled = |queue: &str| namespace("ns", &format!("kai.scheduler/queue: {queue}"));
+    assert_eq!(charged(world.apply(labelled("team"))), ["plain to team"]);
+    assert_eq!(charged(world.apply(labelled("other"))), ["plain to other"]);
+    let elsewhere = namespace("elsewhere", "kai.scheduler/queue: third");
+    assert_eq!(charged(world.apply(elsewhere)).len(), 0);
+    assert_eq!(charged(world.apply(labelled("other, app: a"))).len(), 0);
+    assert_eq!(charged(world.apply(labelled("''"))), ["plain to default"]);
+    assert_eq!(charged(world.apply(labelled("team"))), ["plain to team"]);
+    assert_eq!(charged(world.delete(labelled("team"))), ["plain to default"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The grouper's state of pods: their groups, their failures, and when each is grouped next. Pure: no clock, no client.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -8,9 +8,10 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 
 use crate::api::PodGroup;
-use crate::api::names::{annotation, label};
+use crate::api::names::{annotation, label, preemptibility};
 use crate::components::bus::{GroupKey, PodRef};
 use crate::components::fair::InNamespace;
+use crate::components::grouping::rules::class_of_pod;
 use crate::components::pods;
 
 /// One pod.
@@ -26,6 +27,12 @@ pub struct Entry {
     pub bound: bool,
     /// It has succeeded or failed.
     pub finished: bool,
+    /// It has owners.
+    owned: bool,
+    /// The priority class that it names.
+    pub class: Option<Box<str>>,
+    /// Whether it asks to be non-preemptible; `None` if it says neither.
+    pub non_preemptible: Option<bool>,
     /// It names a group.
     pub names_a_group: bool,
     /// It names its group.
@@ -41,6 +48,8 @@ pub struct Entry {
     pub attempts: u32,
     /// When it was last grouped.
     pub looked: Option<Instant>,
+    /// Its owners are to be read anew when it is grouped next.
+    pub anew: bool,
     fingerprint: u64,
 }
 
@@ -67,6 +76,21 @@ impl Entry {
     /// Whether it names its sub-group, if it has one.
     pub fn is_placed(&self) -> bool {
         self.sub_group.is_none() || self.names_its_sub_group
+    }
+
+    /// Whether its Binding has named its group, and it needs the label of its sub-group, which a Binding cannot set.
+    pub fn lacks_label(&self) -> bool {
+        self.bound && self.names_its_group && !self.is_placed()
+    }
+
+    /// Whether it waits for a node.
+    fn waits(&self) -> bool {
+        !(self.bound || self.finished || self.leaving)
+    }
+
+    /// Whether it states the same class and preemptibility.
+    fn states_as(&self, other: &Self) -> bool {
+        (&self.class, self.non_preemptible) == (&other.class, other.non_preemptible)
     }
 
     /// The pod as a member of its group.
@@ -147,6 +171,10 @@ impl Members {
 pub struct GroupedPods {
     pods: HashMap<Arc<str>, Entry>,
     members: HashMap<GroupKey, Members>,
+    /// Groups whose pods do not all state the same class and preemptibility.
+    mixed: HashSet<GroupKey>,
+    /// Pods that have not ended and have no group, or wait for a node.
+    open: BTreeSet<Member>,
     retries: BTreeSet<(Instant, String)>,
     /// When each of them is to be grouped again.
     retry_at: HashMap<String, Instant>,
@@ -163,18 +191,25 @@ impl GroupedPods {
             && entry.fingerprint == fingerprint
         {
             entry.see(pod);
+            self.index(uid);
             return false;
         }
         self.versions += 1;
         let earlier = self.pods.remove(uid);
-        let known = earlier.map(|entry| (entry.group, entry.sub_group, entry.looked));
-        let (group, sub_group, looked) = known.unwrap_or_default();
+        let known = earlier
+            .as_ref()
+            .map(|entry| (entry.group.clone(), entry.sub_group.clone(), entry.looked, entry.anew));
+        let (group, sub_group, looked, anew) = known.unwrap_or_default();
+        let owners = pod.metadata.owner_references.as_ref();
         let mut entry = Entry {
             pod: pods::pod_ref(pod),
             created: 0,
             leaving: false,
             bound: false,
             finished: false,
+            owned: owners.is_some_and(|owners| !owners.is_empty()),
+            class: class_of_pod(pod).map(Into::into),
+            non_preemptible: non_preemptible(pod),
             names_a_group: false,
             names_its_group: false,
             names_its_sub_group: false,
@@ -183,19 +218,38 @@ impl GroupedPods {
             sub_group,
             attempts: 0,
             looked,
+            anew,
             fingerprint,
         };
         entry.see(pod);
+        if let Some(group) = &entry.group
+            && earlier.is_some_and(|earlier| !entry.states_as(&earlier))
+        {
+            self.mixed.insert(group.clone());
+        }
         self.pods.insert(Arc::clone(&entry.pod.uid), entry);
+        self.index(uid);
         true
+    }
+
+    /// Keeps `open` up to date with a pod.
+    fn index(&mut self, uid: &str) {
+        let Some(entry) = self.pods.get(uid) else { return };
+        let member = entry.member();
+        if entry.waits() || (entry.group.is_none() && !entry.finished) {
+            self.open.insert(member);
+        } else {
+            self.open.remove(&member);
+        }
     }
 
     /// Removes a pod. Returns its group if it was the last member.
     pub fn forget(&mut self, pod: &Pod) -> Option<GroupKey> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.drop_retry(uid);
-        let group = self.pods.remove(uid)?.group?;
-        self.leave(uid, group)
+        let entry = self.pods.remove(uid)?;
+        self.open.remove(&entry.member());
+        self.leave(uid, entry.group?)
     }
 
     /// Records the group of a pod. Returns its previous group if it was the last member of that.
@@ -210,6 +264,11 @@ impl GroupedPods {
         let uid = Arc::clone(&entry.pod.uid);
         let previous = previous.filter(|previous| *previous != group);
         let left = previous.and_then(|previous| self.leave(&uid, previous));
+        self.index(&uid);
+        let pair = self.entries(&group).next().zip(self.pods.get(&uid));
+        if pair.is_some_and(|(other, entry)| !entry.states_as(other)) {
+            self.mixed.insert(group.clone());
+        }
         self.members
             .entry(group)
             .and_modify(|members| members.insert(&uid))
@@ -225,6 +284,7 @@ impl GroupedPods {
         entry.sub_group = None;
         entry.fingerprint = fingerprint(pod, None);
         entry.see_names(pod);
+        self.index(uid);
         self.leave(uid, group)
     }
 
@@ -232,6 +292,7 @@ impl GroupedPods {
     fn leave(&mut self, uid: &str, group: GroupKey) -> Option<GroupKey> {
         if self.members.get_mut(&group).is_some_and(|members| members.remove(uid)) {
             self.members.remove(&group);
+            self.mixed.remove(&group);
         }
         (!self.members.contains_key(&group)).then_some(group)
     }
@@ -268,11 +329,39 @@ impl GroupedPods {
         matches!(owners, [owner] if owner.kind == "Pod" && members.map(|uid| &**uid).eq([&*owner.uid]))
     }
 
+    /// The pods of the group.
+    fn entries(&self, group: &GroupKey) -> impl Iterator<Item = &Entry> {
+        let uids = self.members.get(group).into_iter().flat_map(Members::iter);
+        uids.filter_map(move |uid| self.pods.get(uid))
+    }
+
     /// Whether a pod of the group is on a node.
     pub fn runs(&self, group: &GroupKey) -> bool {
-        let uids = self.members.get(group).into_iter().flat_map(Members::iter);
-        let mut pods = uids.filter_map(|uid| self.pods.get(uid));
-        pods.any(|pod| pod.bound && !pod.finished)
+        self.entries(group).any(|pod| pod.bound && !pod.finished)
+    }
+
+    /// The highest rank of a pod of the group by what pods state themselves. Where all state the same, only one is looked at.
+    pub fn highest<'a, R: Ord>(&'a self, group: &GroupKey, rank: impl Fn(&'a Entry) -> Option<R>) -> Option<R> {
+        let most = if self.mixed.contains(group) { usize::MAX } else { 1 };
+        let pods = self.entries(group).filter(|entry| !entry.finished);
+        pods.take(most).filter_map(rank).max()
+    }
+
+    /// Chooses a pod that stays in the group to be grouped again with its owners read anew: one that waits, else any.
+    pub fn one_anew(&mut self, group: &GroupKey) -> Option<Member> {
+        let waiting = self.entries(group).find(|entry| entry.waits());
+        let one = waiting.or_else(|| self.entries(group).find(|entry| !entry.leaving && !entry.finished));
+        let uid = Arc::clone(&one?.pod.uid);
+        let entry = self.pods.get_mut(&uid)?;
+        entry.anew = true;
+        Some(entry.member())
+    }
+
+    /// The groups of pods that wait for a node and have owners, each at least once.
+    pub fn waiting_groups(&self) -> impl Iterator<Item = &GroupKey> {
+        let pods = self.open.iter().filter_map(move |member| self.pods.get(&member.uid));
+        let waiting = pods.filter(|entry| entry.owned && entry.waits());
+        waiting.filter_map(|entry| entry.group.as_ref())
     }
 
     /// Every pod.
@@ -288,16 +377,16 @@ impl GroupedPods {
         entries.map(Entry::member).collect()
     }
 
-    /// The pods of a namespace that have no group.
+    /// The pods of a namespace that have not ended and have no group.
     pub fn ungrouped(&self, namespace: &str) -> Vec<Member> {
-        let is_there = |entry: &Entry| *entry.pod.namespace == *namespace;
-        let pods = self
-            .pods
-            .iter()
-            .filter(|(_, entry)| entry.group.is_none() && is_there(entry));
-        let mut members: Vec<Member> = pods.map(|(_, entry)| entry.member()).collect();
-        members.sort_unstable();
-        members
+        let first = Member {
+            namespace: namespace.into(),
+            uid: "".into(),
+        };
+        let there = self.open.range(first..);
+        let there = there.take_while(|member| *member.namespace == *namespace);
+        let has_none = |member: &&Member| self.pods.get(&member.uid).is_some_and(|entry| entry.group.is_none());
+        there.filter(has_none).cloned().collect()
     }
 
     /// Schedules the next grouping of a pod.
@@ -338,6 +427,15 @@ impl GroupedPods {
             due.extend(stays.map(Entry::member));
         }
         due
+    }
+}
+
+/// What the pod's label says about its preemptibility.
+fn non_preemptible(pod: &Pod) -> Option<bool> {
+    match pod.metadata.labels.as_ref()?.get(label::PREEMPTIBILITY)?.as_str() {
+        preemptibility::NON_PREEMPTIBLE => Some(true),
+        preemptibility::PREEMPTIBLE => Some(false),
+        _ => None,
     }
 }
 

@@ -1,10 +1,14 @@
-//! What the grouper writes on an existing PodGroup, against an API server in this process, on virtual time.
+//! What the grouper writes, against an API server in this process, on virtual time.
+
+mod again;
+
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::*;
-use crate::components::bus::{GroupTimes, ToScheduler, channels};
+use crate::components::bus::{GroupTimes, ToEvents, channels};
 use crate::components::tests::lab::{Lab, read, refuse, seconds};
 use crate::components::{Parts, Settings};
 use crate::devcluster::apiserver::{Match, Times};
@@ -41,7 +45,11 @@ struct Case {
     lab: Lab,
     bus: Bus,
     /// The inboxes of the components to which it sends.
-    others: (Vec<mpsc::Receiver<ToScheduler>>, mpsc::Receiver<ToPodGroups>),
+    others: (
+        Vec<mpsc::Receiver<ToScheduler>>,
+        mpsc::Receiver<ToPodGroups>,
+        mpsc::Receiver<ToEvents>,
+    ),
 }
 
 impl Case {
@@ -55,7 +63,7 @@ impl Case {
         let case = Self {
             lab,
             bus,
-            others: (inboxes.schedulers, inboxes.podgroups),
+            others: (inboxes.schedulers, inboxes.podgroups, inboxes.events),
         };
         for kind in Kind::told_to(&[Listener::Grouper]) {
             case.tell(ToGrouper::Change(Change::Synced(kind))).await;
@@ -94,6 +102,29 @@ impl Case {
         self.tell(ToGrouper::Times(term, vec![times])).await;
     }
 
+    /// A Job with these annotations, as the owner of pods.
+    async fn job(&self, annotations: &Value) -> Value {
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"namespace": "team", "name": "job", "annotations": annotations},
+            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}}},
+        });
+        let uid = self.lab.create(job).await["metadata"]["uid"].clone();
+        json!({"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid, "controller": true})
+    }
+
+    /// The pods that events of the grouper are about.
+    fn told(&mut self) -> BTreeSet<String> {
+        let mut told = BTreeSet::new();
+        while let Ok(ToEvents::Ours(note)) = self.others.2.try_recv() {
+            assert_eq!(note.reason, names::reason::POD_GROUPER_WARNING);
+            if let Subject::Pod(pod) = note.subject {
+                told.insert(pod.name.to_string());
+            }
+        }
+        told
+    }
+
     /// The annotations of the pod group.
     async fn annotations(&self) -> Value {
         self.lab.see(&group()).await["metadata"]["annotations"].clone()
@@ -103,14 +134,8 @@ impl Case {
 #[tokio::test(start_paused = true)]
 async fn equal_pod_groups_that_wait_for_the_scheduler_are_in_memory_once() {
     let mut case = Case::start(Settings::default()).await;
-    let job = json!({
-        "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"namespace": "team", "name": "job", "annotations": {"kai.scheduler/batch-min-member": "3"}},
-        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}}},
-    });
-    let uid = case.lab.create(job).await["metadata"]["uid"].clone();
+    let owner = case.job(&json!({"kai.scheduler/batch-min-member": "3"})).await;
     for number in 0..3 {
-        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid, "controller": true});
         case.show(read(json!({
             "metadata": {
                 "namespace": "team", "name": format!("job-{number}"), "uid": format!("{number}"),
@@ -232,4 +257,76 @@ async fn a_pod_that_names_another_pod_group_after_it_was_grouped_keeps_that_name
     sleep(seconds(30)).await;
     let annotations = &case.lab.see(&pod).await["metadata"]["annotations"];
     assert_eq!(annotations[annotation::POD_GROUP_NAME], "gang");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sub_group_of_a_pod_is_written_as_soon_as_the_pod_is_bound() {
+    let case = Case::start(Settings::default()).await;
+    let parts = json!({"kai.scheduler/subgroups": "leader=1,worker=1", "kai.scheduler/subgroup-label": "role"});
+    let owner = case.job(&parts).await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": "team", "name": "job-0", "labels": {"role": "worker"}, "ownerReferences": [owner],
+        },
+        "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main", "image": "i"}]},
+    });
+    let mut shown = case.lab.create(pod.clone()).await;
+    case.show(read(shown.clone())).await;
+    let labels = async || case.lab.see(&pod).await["metadata"]["labels"].clone();
+    assert_eq!(
+        labels().await[label::SUBGROUP_NAME],
+        Value::Null,
+        "its Binding comes first"
+    );
+
+    let group = format!("pg-job-{}", owner["uid"].as_str().expect("a uid"));
+    shown["metadata"]["annotations"] = json!({annotation::POD_GROUP_NAME: group});
+    shown["spec"]["nodeName"] = json!("n1");
+    case.show(read(shown)).await;
+    assert_eq!(labels().await[label::SUBGROUP_NAME], "worker");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grouping_of_a_pod_that_is_excluded_later_is_withdrawn() {
+    let mut case = Case::start(Settings::default()).await;
+    case.show_pod().await;
+    let mut excluded = pod();
+    excluded.metadata.annotations = Some([(annotation::SKIP_POD_GROUPER.to_owned(), "true".to_owned())].into());
+    case.show(excluded).await;
+    let mut told = Vec::new();
+    while let Ok(message) = case.others.0[0].try_recv() {
+        told.push(match message {
+            ToScheduler::Grouped(grouping) => format!("{} grouped", grouping.pod.uid),
+            ToScheduler::Ungrouped(pod) => format!("{} not grouped", pod.uid),
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_eq!(told, ["1 grouped", "1 not grouped"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_told_of_writes_about_them_that_are_refused() {
+    let mut case = Case::start(Settings::default()).await;
+    let refused = case
+        .lab
+        .fault(Match::verb_on("create", "podgroups"), refuse(422), Times::Always);
+    case.show(read(json!({
+        "metadata": {"namespace": "team", "name": "b", "uid": "2"},
+        "spec": {"schedulerName": "kai-scheduler", "containers": []}, "status": {"phase": "Pending"},
+    })))
+    .await;
+    assert!(case.lab.struck(refused) > 0);
+    assert_eq!(
+        case.told(),
+        BTreeSet::from(["b".to_owned()]),
+        "its group does not exist"
+    );
+
+    case.show_pod().await;
+    case.lab
+        .fault(Match::verb_on("patch", "pods"), refuse(422), Times::Always);
+    case.tell(ToGrouper::Waiting(vec![GroupKey::new("team", "pg-a-1")]))
+        .await;
+    assert!(case.told().contains("a"), "its annotation is refused");
 }

@@ -34,10 +34,12 @@ use crate::mirror::priority::Classes;
 const WRITE_AFTER: Duration = Duration::from_millis(50);
 /// Delay of the creation of a PodGroup: if the scheduler places it in this time, the time of its start goes into the same write.
 const CREATE_AFTER: Duration = Duration::from_secs(1);
-/// Delay of the annotation of a pod that the scheduler could not place.
+/// Delay of the annotation of a pod that the scheduler could not place, and of the label of a bound pod.
 const MARK_SOON: Duration = Duration::from_millis(300);
 /// Delay of the annotation of any other pending pod.
 const MARK_LATE: Duration = Duration::from_secs(10);
+/// Pods that are told that the API server rejected their group.
+const TOLD_MAX: usize = 3;
 /// Wait before a failed write is tried again: first and longest.
 const RETRY: Backoff = Backoff {
     first: Duration::from_millis(200),
@@ -57,7 +59,21 @@ struct DesiredGroup {
     times: Option<(u64, Times)>,
     /// The API server's answer to the last write, until the watch shows it.
     written: Option<Arc<PodGroup>>,
+    /// More than one of its pods start together, or in sub-groups.
+    gang: bool,
+    /// Consecutive writes that failed, or after which the API server has another group than was written.
     failures: u32,
+}
+
+impl DesiredGroup {
+    /// The delay of the next write.
+    fn delay(&self) -> Duration {
+        if self.failures == 0 {
+            WRITE_AFTER
+        } else {
+            RETRY.wait(self.failures)
+        }
+    }
 }
 
 /// The end of a write.
@@ -117,18 +133,9 @@ impl PodGroupWriter {
         let earlier = existing.is_none().then(|| self.desired(key)).flatten();
         let before = existing.as_deref().or(earlier.as_ref());
         let mut merged = merge(before, desired, &self.context.settings);
-        if self.stays_preemptible(key, &mut merged, before, grouped_pods) {
-            self.bus.events.send_as_cluster(Note {
-                subject: Subject::PodGroup(key.clone()),
-                severity: Severity::Warning,
-                reason: reason::CHANGE_IGNORED,
-                message: "pods of the group are bound: it stays preemptible, with the priority class that it had"
-                    .to_owned(),
-                source: object::GROUPER_EVENT_SOURCE.to_owned(),
-                annotations: BTreeMap::new(),
-            });
-        }
+        self.stays_preemptible(key, &mut merged, before, grouped_pods);
         let desired_group = self.desired_groups.entry(key.clone()).or_default();
+        desired_group.gang = is_gang(&merged);
         // A process that starts later finds only the queue that the pod names by then: another one must be written.
         let names_its_queue = merged.spec.queue == desired.spec.queue;
         desired_group.plain = names_its_queue && grouped_pods.only_owner(key, &merged);
@@ -184,7 +191,8 @@ impl PodGroupWriter {
                 .is_none_or(|written| is_as_new(group.metadata.resource_version.as_deref(), written))
         {
             desired_group.written = None;
-            self.queue_if_needed(&key, WRITE_AFTER);
+            let delay = desired_group.delay();
+            self.queue_if_needed(&key, delay);
         }
     }
 
@@ -201,7 +209,7 @@ impl PodGroupWriter {
         self.marks.plan(pod, Instant::now() + MARK_LATE);
     }
 
-    /// Queues the annotation of pods that the scheduler could not place.
+    /// Queues the annotation of pods that the scheduler could not place, or the label of bound pods.
     pub fn mark_soon(&mut self, pods: impl Iterator<Item = Member>) {
         for pod in pods {
             self.marks.plan(&pod, Instant::now() + MARK_SOON);
@@ -226,6 +234,14 @@ impl PodGroupWriter {
     pub fn may_stay_unwritten(&self, key: &GroupKey) -> bool {
         let plain = self.desired_groups.get(key).is_some_and(|desired| desired.plain);
         plain && self.context.settings.plain_pod_groups != PlainPodGroups::Always && self.existing(key).is_none()
+    }
+
+    /// Whether more than one pod of the group start together, or in sub-groups.
+    pub fn is_gang(&self, key: &GroupKey) -> bool {
+        match self.desired_groups.get(key).filter(|group| group.desired.is_some()) {
+            Some(desired_group) => desired_group.gang,
+            None => self.existing(key).is_some_and(|group| is_gang(&group)),
+        }
     }
 
     /// When the next write is due.
@@ -275,7 +291,7 @@ impl PodGroupWriter {
         }
     }
 
-    /// Keeps a group with running pods preemptible. Returns whether it would have become non-preemptible.
+    /// Keeps a group with running pods preemptible, and reports it. Returns whether it would have become non-preemptible.
     fn stays_preemptible(
         &self,
         key: &GroupKey,
@@ -298,7 +314,19 @@ impl PodGroupWriter {
             .list()
             .iter()
             .for_each(|class| classes.put(class));
-        stay_preemptible(group, before, &classes)
+        let stays = stay_preemptible(group, before, &classes);
+        if stays {
+            self.bus.events.send_as_cluster(Note {
+                subject: Subject::PodGroup(key.clone()),
+                severity: Severity::Warning,
+                reason: reason::CHANGE_IGNORED,
+                message: "pods of the group are bound: it stays preemptible, with the priority class that it had"
+                    .to_owned(),
+                source: object::GROUPER_EVENT_SOURCE.to_owned(),
+                annotations: BTreeMap::new(),
+            });
+        }
+        stays
     }
 
     /// The context for writes about a group, or about its pods: that of its node pool.
@@ -362,15 +390,33 @@ impl PodGroupWriter {
         self.agenda.plan(key, Instant::now() + after);
     }
 
+    /// The desired group takes over class and preemptibility.
+    fn desire_class_of(&mut self, key: &GroupKey, group: &PodGroup) {
+        let Some(mut desired) = self.desired(key) else { return };
+        desired
+            .spec
+            .priority_class_name
+            .clone_from(&group.spec.priority_class_name);
+        desired.spec.preemptibility.clone_from(&group.spec.preemptibility);
+        if let Some(desired_group) = self.desired_groups.get_mut(key) {
+            desired_group.desired = Compact::json(&mut desired).map(|json| Compact::of(&json));
+        }
+    }
+
     /// Writes a group, unless the write is not needed.
-    fn write(&self, key: &GroupKey, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
+    fn write(&mut self, key: &GroupKey, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
         let (context, existing, mut target) = self.target(key)?;
         let needless = !grouped_pods.has_members(key) || (self.may_stay_unwritten(key) && grouped_pods.runs(key));
         if existing.is_none() && needless {
             return None;
         }
-        // It may have been bound since the group was computed.
-        self.stays_preemptible(key, &mut target, existing.as_deref(), grouped_pods);
+        // A pod may have been bound since the group was computed.
+        if self.stays_preemptible(key, &mut target, existing.as_deref(), grouped_pods) {
+            self.desire_class_of(key, &target);
+            if existing.as_deref() == Some(&target) {
+                return None;
+            }
+        }
         let key = key.clone();
         let api: Api<PodGroup> = Api::namespaced(context.writes, key.namespace());
         let write = async move {
@@ -390,7 +436,10 @@ impl PodGroupWriter {
     }
 
     /// Handles the answer to a write.
-    pub fn written(&mut self, written: Written) {
+    pub fn written(&mut self, written: Written, grouped_pods: &GroupedPods) {
+        if let Some(error) = written.error().filter(|error| failure(error) == Failure::Refused) {
+            self.refused(&written, error, grouped_pods);
+        }
         match written {
             Written::Group(key, result) => self.group_written(&key, result),
             Written::Pod(pod, result) => self.pod_written(&pod, result),
@@ -402,7 +451,7 @@ impl PodGroupWriter {
         let Err(error) = result else { return };
         match failure(&error) {
             Failure::Busy | Failure::Unknown => self.marks.plan(pod, Instant::now() + MARK_LATE),
-            // Deleted, re-created or bound meanwhile: the watch shows its next state.
+            // Deleted or re-created meanwhile, where the watch shows its next state, or reported to the user.
             Failure::Gone | Failure::Conflict | Failure::Refused => {
                 debug!(uid = %pod.uid, %error, "pod not annotated with its group");
             }
@@ -417,14 +466,26 @@ impl PodGroupWriter {
         };
         match result {
             Ok(group) => {
-                desired_group.failures = 0;
                 // The watch may have shown a later state before the answer came.
                 let shown = self.stores.pod_groups.version(key.namespace(), key.name());
                 let is_shown = |group: &PodGroup| shown.is_some() && is_as_new(shown.as_deref(), group);
                 desired_group.written = group.filter(|group| !outdated && !is_shown(group));
-                self.queue_if_needed(key, WRITE_AFTER);
+                self.ended(key);
             }
             Err(error) => self.failed(key, &error),
+        }
+    }
+
+    /// A write has succeeded. If the group still differs, the API server has changed what was written, and would do so again. Changes since then are queued.
+    fn ended(&mut self, key: &GroupKey) {
+        let differs = self.context.leads_something() && self.target(key).is_some();
+        let Some(desired_group) = self.desired_groups.get_mut(key) else {
+            return;
+        };
+        desired_group.failures = if differs { desired_group.failures + 1 } else { 0 };
+        let delay = desired_group.delay();
+        if differs {
+            self.queue(key, delay);
         }
     }
 
@@ -437,25 +498,32 @@ impl PodGroupWriter {
         match failure(error) {
             // Created by another client meanwhile, or deleted: the watch will show it.
             Failure::Conflict | Failure::Gone => desired_group.written = None,
-            Failure::Busy | Failure::Unknown => {
+            Failure::Busy | Failure::Unknown | Failure::Refused => {
                 debug!(ns = %key.namespace(), name = %key.name(), %error, "pod group not written");
             }
-            Failure::Refused => self.refused(key, error),
         }
         self.queue_if_needed(key, wait);
     }
 
-    /// Reports to the user that the API server rejected the group.
-    fn refused(&self, key: &GroupKey, error: &kube::Error) {
-        warn!(ns = %key.namespace(), name = %key.name(), %error, "pod group refused by the api server");
-        self.bus.events.send(Note {
-            subject: Subject::PodGroup(key.clone()),
-            severity: Severity::Warning,
-            reason: reason::POD_GROUPER_WARNING,
-            message: error.to_string(),
-            source: object::GROUPER_EVENT_SOURCE.to_owned(),
-            annotations: BTreeMap::new(),
-        });
+    /// Reports to the user that the API server rejected a write: on the pod or the group, and on pods of a group that does not exist.
+    fn refused(&self, written: &Written, error: &kube::Error, grouped_pods: &GroupedPods) {
+        let subject = |pod: Member| Some(Subject::Pod(grouped_pods.get(&pod.uid)?.pod.clone()));
+        let subjects: Vec<Subject> = match written {
+            Written::Group(key, _) if self.existing(key).is_some() => vec![Subject::PodGroup(key.clone())],
+            Written::Group(key, _) => grouped_pods.members(key).take(TOLD_MAX).filter_map(subject).collect(),
+            Written::Pod(pod, _) => subject(pod.clone()).into_iter().collect(),
+        };
+        for subject in subjects {
+            warn!(ns = subject.namespace(), name = subject.name(), %error, "write refused by the api server");
+            self.bus.events.send(Note {
+                subject,
+                severity: Severity::Warning,
+                reason: reason::POD_GROUPER_WARNING,
+                message: error.to_string(),
+                source: object::GROUPER_EVENT_SOURCE.to_owned(),
+                annotations: BTreeMap::new(),
+            });
+        }
     }
 
     /// The pod groups and sub-groups of pods without the annotation, with each group as it exists or is about to be written.
@@ -505,6 +573,11 @@ impl PodGroupWriter {
         };
         Some(write.boxed())
     }
+}
+
+/// Whether more than one pod start together, or in sub-groups.
+fn is_gang(group: &PodGroup) -> bool {
+    group.spec.min_member > Some(1) || !group.spec.sub_groups.is_empty()
 }
 
 /// The object as the watch would show it.

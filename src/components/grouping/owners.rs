@@ -28,7 +28,7 @@ use super::defaults::Defaults;
 use super::karta::Karta;
 use super::rules::{KindName, Reference, RuleError, Wanted};
 use super::workload::{Workload, split_api_version};
-use crate::api::names::{annotation, third_party};
+use crate::api::names::{annotation, label, third_party};
 use crate::api::{PodGroup, limits};
 use crate::components::bus::GroupKey;
 use crate::components::shares::Shares;
@@ -148,7 +148,7 @@ pub struct Owners {
     owners: NamespaceCache<Named, Read>,
     objects: NamespaceCache<Reference, Arc<Workload>>,
     kartas: NamespaceCache<KindName, Arc<Vec<Karta>>>,
-    defaults: NamespaceCache<(), Arc<Defaults>>,
+    defaults: NamespaceCache<(), Result<Arc<Defaults>, RuleError>>,
     default_priorities: Option<(String, String)>,
     /// A warning said that the defaults cannot be read, and they were not read since.
     warned_of_defaults: AtomicBool,
@@ -194,11 +194,25 @@ impl Owners {
     /// # Errors
     /// If an owner cannot be found, or the chain is invalid.
     pub async fn chain(&self, pod: &Pod) -> Result<Chain, OwnerError> {
+        self.walk(pod, false).await
+    }
+
+    /// The same without what is cached, except for what was just read: owners may have changed, and so may other objects that rules ask for.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn chain_anew(&self, pod: &Pod) -> Result<Chain, OwnerError> {
+        self.objects
+            .invalidate_all(pod.metadata.namespace.as_deref().unwrap_or_default());
+        self.walk(pod, true).await
+    }
+
+    async fn walk(&self, pod: &Pod, anew: bool) -> Result<Chain, OwnerError> {
         let mut walk = Walk::from(pod);
         while let Some(owner) = walk.next()? {
             let (namespace, named) = (walk.namespace, Named::new(walk.namespace, owner));
             named.check().map_err(|cause| walk.not_found(owner, cause))?;
-            if let Some(Read::Failed(_)) = self.owners.slot(namespace, &named).get() {
+            if anew || matches!(self.owners.slot(namespace, &named).get(), Some(Read::Failed(_))) {
                 self.owners.invalidate(namespace, &named);
             }
             let slot = self.owners.slot(namespace, &named);
@@ -248,7 +262,7 @@ impl Owners {
             return Ok(Arc::default());
         }
         let known = self.defaults.slot(EVERYBODY, &()).get().cloned();
-        known.ok_or(RuleError::Unknown(Wanted::Defaults))
+        known.and_then(Result::ok).ok_or(RuleError::Unknown(Wanted::Defaults))
     }
 
     /// Reads what a rule needs into the cache.
@@ -266,8 +280,11 @@ impl Owners {
                 slot.get_or_try_init(|| self.read_kartas(kind)).await?;
             }
             Wanted::Defaults => {
+                if let Some(Err(_)) = self.defaults.slot(EVERYBODY, &()).get() {
+                    self.defaults.invalidate(EVERYBODY, &());
+                }
                 let slot = self.defaults.slot(EVERYBODY, &());
-                slot.get_or_init(|| self.read_defaults()).await;
+                slot.get_or_init(|| self.read_defaults()).await.clone()?;
             }
         }
         Ok(())
@@ -304,13 +321,19 @@ impl Owners {
                 self.objects.add_size(namespace, wanted, weight);
                 Ok(object)
             }
-            Err(ReadError::Refused(error)) => Err(said(&words(&error))),
-            Err(ReadError::Failed(cause)) => Err(said(&cause)),
+            Err(error) => Err(said(&error.cause())),
         }
     }
 
     /// Missing definitions are no error: few clusters have any, or grant the right to read them.
     async fn read_kartas(&self, kind: &KindName) -> Result<Arc<Vec<Karta>>, RuleError> {
+        // A definition names its kind in labels; the API server refuses a selector for other values.
+        if ![&kind.group, &kind.version, &kind.kind]
+            .into_iter()
+            .all(|name| is_label_value(name))
+        {
+            return Ok(Arc::default());
+        }
         let selector = [
             (third_party::KARTA_GROUP, &kind.group),
             (third_party::KARTA_VERSION, &kind.version),
@@ -333,9 +356,11 @@ impl Owners {
         Ok(Arc::new(super::valid_kartas(kartas, kind)))
     }
 
-    async fn read_defaults(&self) -> Arc<Defaults> {
+    /// A ConfigMap that does not exist, may not be read or is unusable has no defaults. Without an answer pods wait, since their groups would get other
+    /// classes.
+    async fn read_defaults(&self) -> Result<Arc<Defaults>, RuleError> {
         let Some((namespace, name)) = &self.default_priorities else {
-            return Arc::default();
+            return Ok(Arc::default());
         };
         let wanted = Reference {
             api_version: "v1".to_owned(),
@@ -343,20 +368,24 @@ impl Owners {
             namespace: namespace.clone(),
             name: name.clone(),
         };
-        match self.read_object(&wanted).await {
-            Ok(config_map) => {
+        match self.get(&wanted).await {
+            Ok((config_map, _)) => {
                 self.warned_of_defaults.store(false, Ordering::Relaxed);
-                Arc::new(Defaults::of(&config_map))
+                Ok(Arc::new(Defaults::of(&config_map)))
             }
             Err(error) => {
+                let cause = format!("failed to get ConfigMap {namespace}/{name}: {}", error.cause());
+                if error.may_pass() {
+                    return Err(RuleError::Workload(cause));
+                }
                 if !self.warned_of_defaults.swap(true, Ordering::Relaxed) {
                     warn!(
-                        %error,
+                        error = %cause,
                         "default priorities cannot be read, so workloads get none. In another namespace than the operator's, a Role must grant the right: see \
                          docs/configuration.md"
                     );
                 }
-                Arc::default()
+                Ok(Arc::default())
             }
         }
     }
@@ -369,18 +398,17 @@ impl Owners {
             }
             Ok(_) => Read::Failed(format!("Owner resource with uid {} not found", named.uid)),
             Err(ReadError::Refused(error)) if is_forbidden(&error) => Read::Forbidden,
-            Err(ReadError::Refused(error)) => Read::Failed(words(&error)),
-            Err(ReadError::Failed(cause)) => Read::Failed(cause),
+            Err(error) => Read::Failed(error.cause()),
         }
     }
 
     /// An object and its memory size.
     async fn get(&self, wanted: &Reference) -> Result<(Arc<Workload>, usize), ReadError> {
-        check_names(wanted).map_err(ReadError::Failed)?;
+        check_names(wanted).map_err(ReadError::Unusable)?;
         let _permit = self.reads.take(&wanted.namespace, 1).await;
-        let late = |_| ReadError::Failed("the API server does not answer".to_owned());
+        let late = |_| ReadError::Unanswered("the API server does not answer".to_owned());
         let text = timeout(self.max_wait, self.text_of(wanted)).await.map_err(late)??;
-        let failed = |why: &dyn std::fmt::Display| ReadError::Failed(format!("it cannot be read: {why}"));
+        let failed = |why: &dyn std::fmt::Display| ReadError::Unusable(format!("it cannot be read: {why}"));
         let weight = weight::of(&text, weight::Kind::Other, limits::OWNER_BYTES).map_err(|why| failed(&why))?;
         let object = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
         let workload = Workload::of_object(&wanted.api_version, &wanted.kind, object);
@@ -398,11 +426,11 @@ impl Owners {
         }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &wanted.namespace, &resource);
         let request = Request::new(api.resource_url()).get(&wanted.name, &GetParams::default());
-        let request = request.map_err(|error| ReadError::Failed(error.to_string()))?;
+        let request = request.map_err(|error| ReadError::Unusable(error.to_string()))?;
         let answer = self.client.request_stream(request).await.map_err(ReadError::Refused)?;
         let (mut text, most) = (Vec::new(), limits::OWNER_BYTES as u64 + 1);
         let read = pin!(answer.take(most)).read_to_end(&mut text).await;
-        read.map_err(|error| ReadError::Failed(error.to_string()))?;
+        read.map_err(|error| ReadError::Unanswered(error.to_string()))?;
         Ok(text)
     }
 
@@ -544,10 +572,31 @@ fn opted_out(owner: &Workload) -> bool {
 
 /// Why a read failed.
 enum ReadError {
-    /// The API server answered with an error.
+    /// The API server answered with an error, or there was no connection.
     Refused(kube::Error),
-    /// No request was sent, it timed out, or the answer could not be parsed; the reason.
-    Failed(String),
+    /// The request timed out, or the answer broke off; the reason.
+    Unanswered(String),
+    /// No request was sent, or the answer could not be parsed; the reason.
+    Unusable(String),
+}
+
+impl ReadError {
+    /// The reason, in words.
+    fn cause(&self) -> String {
+        match self {
+            Self::Refused(error) => words(error),
+            Self::Unanswered(cause) | Self::Unusable(cause) => cause.clone(),
+        }
+    }
+
+    /// Whether a later read may succeed without a change of the object or of a right.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Refused(error) => !is_absent(error) && !is_forbidden(error),
+            Self::Unanswered(_) => true,
+            Self::Unusable(_) => false,
+        }
+    }
 }
 
 /// Whether a text can be a name, with these characters beside letters and digits.
@@ -573,6 +622,11 @@ fn check_names(wanted: &Reference) -> Result<(), String> {
         Some((what, text, _)) => Err(no_name(what, text)),
         None => Ok(()),
     }
+}
+
+/// Whether it can be the value of a label, if it is a name.
+fn is_label_value(name: &str) -> bool {
+    name.len() <= label::VALUE_LENGTH_MAX && !name.starts_with('-') && !name.ends_with(['-', '.'])
 }
 
 fn no_name(what: &str, text: &str) -> String {

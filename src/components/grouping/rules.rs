@@ -34,6 +34,7 @@ pub use super::wanted::{KindName, Reference, RuleError, Wanted};
 use super::workload::Workload;
 use crate::api::PodGroup;
 use crate::components::Settings;
+pub use inherit::class_of_pod;
 
 /// Input of a rule.
 #[derive(Clone, Copy)]
@@ -104,6 +105,10 @@ pub struct Grouped {
     pub group: PodGroup,
     /// The sub-group that the pod belongs to.
     pub sub_group: Option<String>,
+    /// The owners leave the priority class to the pods: if the group's pods name several, the highest counts.
+    pub class_of_pods: bool,
+    /// The same for preemptibility: the strictest counts.
+    pub preemptibility_of_pods: bool,
     /// The pod names a part that its workload does not have, perhaps because it was read too early: it is read again before this counts.
     pub doubtful: bool,
     /// The rule's description, for output.

@@ -1,4 +1,4 @@
-//! Bound pods without owners that name a pod group of another client.
+//! Pods without owners that name a pod group of another client.
 
 use kube::Api;
 use kube::api::PostParams;
@@ -18,7 +18,7 @@ async fn group_of(lab: &Lab, pod: &Pod) -> Result<Option<String>, String> {
     };
     let found = match known.cached(pod) {
         Some(found) => Ok(found),
-        None => known.resolve_stored(pod).await,
+        None => known.resolve_stored(pod, false).await,
     };
     match found {
         Ok(Found::Group(grouped, _)) => Ok(grouped.group.metadata.name),
@@ -56,4 +56,21 @@ async fn a_bound_pod_is_not_grouped_anew_because_its_pod_group_is_not_shown_yet(
     lab.stores.pod_groups.insert(gang);
     assert_eq!(group_of(&lab, &pod).await, Ok(None));
     assert_eq!(lab.struck(rule), 1, "nothing is asked if it is known");
+}
+
+#[test]
+fn only_a_pod_with_both_labels_of_spark_is_named_after_its_application() {
+    let is_foreign = |labels: &[&str]| {
+        let labels: BTreeMap<&str, &str> = labels.iter().map(|label| (*label, "app")).collect();
+        let named = json!({"pod-group-name": "app"});
+        let pod: Pod = read(json!({
+            "metadata": {"namespace": "team", "name": "a", "uid": "1", "labels": labels, "annotations": named},
+            "spec": {"schedulerName": "kai-scheduler", "containers": []},
+        }));
+        names_foreign_group(&pod, &[])
+    };
+    assert!(is_foreign(&[]));
+    assert!(is_foreign(&["spark-app-selector"]));
+    assert!(is_foreign(&["spark-app-name"]));
+    assert!(!is_foreign(&["spark-app-selector", "spark-app-name"]));
 }

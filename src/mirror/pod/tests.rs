@@ -165,52 +165,58 @@ fn a_bind_request_gives_node_and_gpus_to_a_pod_that_has_none() {
     );
 }
 
-#[test]
-fn the_annotation_takes_precedence_over_the_groupers_result() {
+/// The pod group and sub-group of a pod that the grouper has put into `leaf` of `found`.
+fn place_of(metadata: &str, spec: &str) -> [Option<String>; 2] {
     let membership = Membership {
         group: GroupKey::new("ns", "found"),
         sub_group: Some(name("leaf")),
     };
-    let read = |yaml: &str| {
-        let read = read(
-            &Arc::new(pod(yaml)),
-            None,
-            Some(&membership),
-            &Settings::default(),
-            PodContext {
-                namespaces: &Namespaces::default(),
-                claims: &Claims::default(),
-                templates: &Templates::default(),
-            },
-            &mut Vec::new(),
-        );
-        (
-            read.group.map(|group| group.name().to_string()),
-            read.sub_group.map(|sub| sub.to_string()),
-        )
-    };
-    let ours = "spec: {schedulerName: kai-scheduler, containers: []}";
-    let place = |group: &str, sub: &str| (Some(group.to_owned()), Some(sub.to_owned()));
-    assert_eq!(
-        read(&format!("{{metadata: {{namespace: ns}}, {ours}}}")),
-        place("found", "leaf")
+    let yaml = format!("{{metadata: {{namespace: ns, {metadata}}}, spec: {{containers: [], {spec}}}}}");
+    let read = read(
+        &Arc::new(pod(&yaml)),
+        None,
+        Some(&membership),
+        &Settings::default(),
+        PodContext {
+            namespaces: &Namespaces::default(),
+            claims: &Claims::default(),
+            templates: &Templates::default(),
+        },
+        &mut Vec::new(),
     );
-    assert_eq!(
-        read(&format!(
-            "{{metadata: {{namespace: ns, labels: {{kai.scheduler/subgroup-name: own}}}}, {ours}}}"
-        )),
-        place("found", "own")
-    );
-    assert_eq!(
-        read(&format!(
-            "{{metadata: {{namespace: ns, annotations: {{pod-group-name: said}}}}, {ours}}}"
-        )),
-        (Some("said".to_owned()), None)
-    );
-    assert_eq!(
-        read("{metadata: {namespace: ns}, spec: {schedulerName: other, containers: []}}"),
-        (None, None)
-    );
+    [
+        read.group.map(|group| group.name().to_owned()),
+        read.sub_group.map(|sub_group| sub_group.to_string()),
+    ]
+}
+
+const OWNED: &str = "ownerReferences: [{apiVersion: batch/v1, kind: Job, name: j, uid: j}]";
+
+#[test]
+fn the_grouper_decides_the_place_of_a_waiting_pod_but_not_the_group_that_one_without_owners_names() {
+    let waiting = "schedulerName: kai-scheduler";
+    let found = [Some("found".to_owned()), Some("leaf".to_owned())];
+    let label = "labels: {kai.scheduler/subgroup-name: own}";
+    let said = "annotations: {pod-group-name: said}";
+    assert_eq!(place_of("", waiting), found);
+    assert_eq!(place_of(label, waiting), found);
+    assert_eq!(place_of("annotations: {pod-group-name: found}", waiting), found);
+    assert_eq!(place_of(&format!("{said}, {label}, {OWNED}"), waiting), found);
+    assert_eq!(place_of(said, waiting), [Some("said".to_owned()), None]);
+    assert_eq!(place_of("", "schedulerName: other"), [None, None]);
+}
+
+#[test]
+fn a_bound_pod_is_in_the_place_that_it_names_and_in_the_groupers_sub_group_until_it_names_one() {
+    let bound = "schedulerName: kai-scheduler, nodeName: n1";
+    let place = |group: &str, sub_group: &str| [Some(group.to_owned()), Some(sub_group.to_owned())];
+    let found = "annotations: {pod-group-name: found}";
+    assert_eq!(place_of(found, bound), place("found", "leaf"));
+    let labelled = format!("{found}, labels: {{kai.scheduler/subgroup-name: own}}");
+    assert_eq!(place_of(&labelled, bound), place("found", "own"));
+    assert_eq!(place_of("", bound), place("found", "leaf"));
+    let said = format!("annotations: {{pod-group-name: said}}, {OWNED}");
+    assert_eq!(place_of(&said, bound), [Some("said".to_owned()), None]);
 }
 
 #[test]

@@ -4,9 +4,10 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
+use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
-use super::lab::{Lab, TEAM, eventually, gang, pod};
+use super::lab::{Lab, QUICK_LEASE, TEAM, eventually, gang, pod};
 
 fn two_gpu_nodes() -> Vec<NodeSpec> {
     vec![
@@ -193,6 +194,56 @@ async fn a_gang_starts_whole_or_waits_whole_and_says_why() {
     }
     lab.assert_safe().await;
     operator.assert_no_errors();
+}
+
+/// Bindings cannot name the sub-groups of pods. The first process does not get to write them, and the second one finds the pods without.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_of_sub_groups_stays_while_its_pods_do_not_name_them_yet() {
+    let lab = Lab::start(two_gpu_nodes()).await;
+    let mut first = lab.replica_with("one", QUICK_LEASE).await;
+    let labels = Match {
+        subresource: Some(String::new()),
+        user: Some(first.identity.user.clone()),
+        ..Match::verb_on("patch", "pods")
+    };
+    let refused = Effect::Refuse {
+        code: 503,
+        retry_after: None,
+    };
+    let refused = lab.server.faults().add(labels, refused, Times::Always);
+    let mut job = gang("train", 3, 1);
+    job["metadata"]["annotations"] =
+        json!({"kai.scheduler/segment-size": "1", "kai.scheduler/staleness-grace-period": "0s"});
+    job["spec"]["completionMode"] = json!("Indexed");
+    lab.create(job).await.unwrap();
+    lab.running(3).await;
+    eventually("the labels are refused", async || {
+        (lab.server.faults().struck(refused) > 0).then_some(())
+    })
+    .await;
+    first.kill();
+
+    let second = lab.replica_with("two", QUICK_LEASE).await;
+    second.leads().await;
+    lab.create_after_handover(pod("other", 1)).await;
+    lab.runs("other").await;
+    lab.server.faults().remove(refused);
+    eventually("the pods name their sub-groups", async || {
+        let pods = lab.all_pods().await;
+        let labels = pods.iter().filter_map(|pod| pod.metadata.labels.as_ref());
+        let named = labels.filter_map(|labels| labels.get("kai.scheduler/subgroup-name"));
+        let mut named: Vec<_> = named.cloned().collect();
+        named.sort();
+        let wanted = ["segment-0", "segment-1", "segment-2"];
+        (named == wanted).then_some(()).ok_or_else(|| format!("{named:?}"))
+    })
+    .await;
+    lab.running(4).await;
+    let mut writes = lab.writes_of(&first);
+    writes.extend(lab.writes_of(&second));
+    writes.retain(|write| write.starts_with("delete pods/") || write.contains("pods/eviction"));
+    assert_eq!(writes, Vec::<String>::new());
+    second.assert_no_errors();
 }
 
 #[tokio::test(flavor = "multi_thread")]

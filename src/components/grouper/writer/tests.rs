@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::components::Settings;
-use crate::components::bus::channels;
+use crate::components::bus::{ToEvents, channels};
 use crate::components::tests::lab::{Lab, read};
 use crate::components::write_slots::WriteSlots;
 
@@ -78,4 +78,78 @@ async fn annotations_that_are_not_needed_do_not_pile_up_while_groups_are_written
     writer.write_next(slot, &pods);
     assert_eq!(writer.writes.len(), 1, "the group");
     assert_eq!(writer.next_due(), None);
+}
+
+/// A mutating policy of the cluster, or fields that the definition does not have.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_the_api_server_changes_is_written_again_ever_more_rarely() {
+    let (lab, mut writer) = writer().await;
+    let (key, pods) = (GroupKey::new("team", "g"), GroupedPods::default());
+    let mut changed = group();
+    changed.spec.min_member = Some(2);
+    lab.stores.pod_groups.insert(changed.clone());
+    writer.desire(&key, &group(), &pods);
+    let mut waits = Vec::new();
+    for _ in 0..5 {
+        tokio::time::sleep_until(writer.next_due().expect("it differs")).await;
+        assert_eq!(writer.agenda.start(Instant::now()), Some(key.clone()));
+        writer.group_seen(&changed);
+        writer.group_written(&key, Ok(Some(Arc::new(changed.clone()))));
+        waits.push(writer.next_due().expect("it differs") - Instant::now());
+    }
+    assert_eq!(waits, [50, 200, 400, 800, 1_600].map(Duration::from_millis));
+
+    writer.desire(&key, &group(), &pods);
+    assert_eq!(
+        writer.next_due(),
+        Some(Instant::now() + WRITE_AFTER),
+        "what pods or owners change does not wait"
+    );
+    tokio::time::sleep(WRITE_AFTER).await;
+    assert_eq!(writer.agenda.start(Instant::now()), Some(key.clone()));
+    lab.stores.pod_groups.insert(group());
+    writer.group_written(&key, Ok(Some(Arc::new(group()))));
+    assert_eq!(writer.next_due(), None);
+    writer.desire(&key, &changed, &pods);
+    assert_eq!(writer.agenda.start(Instant::now() + WRITE_AFTER), Some(key.clone()));
+    writer.group_written(&key, Ok(Some(Arc::new(group()))));
+    assert_eq!(
+        writer.next_due(),
+        Some(Instant::now() + RETRY.first),
+        "a write that had its effect counts as the first one"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_becomes_non_preemptible_after_its_pods_were_bound_is_left_as_it_is() {
+    let lab = Lab::start(Settings::default(), &["team"]).await;
+    let (bus, mut inboxes) = channels(1);
+    let mut writer = PodGroupWriter::new(lab.context.clone(), Arc::clone(&lab.stores), bus);
+    lab.stores.pod_groups.insert(group());
+    let (key, mut pods) = (GroupKey::new("team", "g"), GroupedPods::default());
+    let pod = |node: Option<&str>| -> Pod {
+        read(json!({
+            "metadata": {"namespace": "team", "name": "a", "uid": "a"},
+            "spec": {"nodeName": node, "containers": []}, "status": {"phase": "Pending"},
+        }))
+    };
+    pods.record(&pod(None));
+    pods.assign(&pod(None), key.clone(), None);
+    let mut desired = group();
+    desired.spec.preemptibility = Some("non-preemptible".to_owned());
+    writer.desire(&key, &desired, &pods);
+    pods.record(&pod(Some("n1")));
+
+    let mut slots = WriteSlots::new(&lab.context.background);
+    let slot = slots.due(writer.next_due()).await;
+    writer.write_next(slot, &pods);
+    assert_eq!(writer.writes.len(), 0, "nothing is left to write");
+    assert_eq!(writer.next_due(), None);
+    let Ok(ToEvents::SeenByAll(note)) = inboxes.events.try_recv() else {
+        panic!("nobody is told");
+    };
+    assert_eq!(note.reason, reason::CHANGE_IGNORED);
+    writer.group_seen(&group());
+    assert_eq!(writer.next_due(), None, "it is not wanted any more");
+    assert!(inboxes.events.try_recv().is_err());
 }

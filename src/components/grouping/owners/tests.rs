@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::components::tests::recorded::Warnings;
 
-/// An API server with these objects, by the end of their path; everything else is not found. Counts the reads.
+/// An API server with these objects, by the end of their path; everything else is not found. Null is refused, and for a number the server fails. Counts
+/// the reads.
 fn cluster(objects: &[(&str, Value)]) -> (Owners, Arc<AtomicUsize>) {
     let objects: BTreeMap<String, Value> = objects
         .iter()
@@ -28,6 +29,7 @@ fn cluster(objects: &[(&str, Value)]) -> (Owners, Arc<AtomicUsize>) {
         let hangs = path.contains(HANGS);
         let (code, body) = match object {
             Some(Value::Null) => (403, status(403, "Forbidden")),
+            Some(Value::Number(_)) => (500, status(500, "InternalError")),
             Some(object) => (200, object),
             None => (404, status(404, "NotFound")),
         };
@@ -141,6 +143,77 @@ async fn default_priorities_that_may_not_be_read_are_reported_once() {
     );
     assert_eq!(warnings.of("default priorities cannot be read"), 1);
     assert_eq!(warnings.of("failed to get ConfigMap elsewhere/defaults: Forbidden"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn default_priorities_that_cannot_be_read_at_the_moment_are_not_taken_for_none() {
+    let configured = Some(("elsewhere".to_owned(), "defaults".to_owned()));
+    let (mut owners, reads) = cluster(&[("/configmaps/defaults", json!(500))]);
+    owners.default_priorities.clone_from(&configured);
+    for read in [1, 1, 2] {
+        let failed = owners.fetch(&Wanted::Defaults).await.unwrap_err();
+        assert_eq!(
+            failed.to_string(),
+            "failed to get ConfigMap elsewhere/defaults: InternalError"
+        );
+        assert_eq!(
+            owners.defaults().unwrap_err(),
+            RuleError::Unknown(Wanted::Defaults),
+            "its workloads wait"
+        );
+        assert_eq!(
+            reads.load(Ordering::SeqCst),
+            read,
+            "pods that come together cause one read"
+        );
+        tokio::time::advance(Duration::from_millis(600)).await;
+    }
+
+    let (mut owners, _) = cluster(&[]);
+    owners.default_priorities = configured;
+    owners.fetch(&Wanted::Defaults).await.unwrap();
+    assert_eq!(*owners.defaults().unwrap(), Defaults::default(), "there is none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_that_may_have_changed_are_read_anew() {
+    let (owners, reads) = cluster(&[
+        (
+            "/replicasets/rs",
+            object("ReplicaSet", "rs", &[reference("Deployment", "web")]),
+        ),
+        ("/deployments/web", object("Deployment", "web", &[])),
+    ]);
+    let pod = pod(&[reference("ReplicaSet", "rs")]);
+    owners.chain(&pod).await.unwrap();
+    owners.chain_anew(&pod).await.unwrap();
+    assert_eq!(reads.load(Ordering::SeqCst), 2, "they were just read");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    owners.chain(&pod).await.unwrap();
+    assert_eq!(reads.load(Ordering::SeqCst), 2);
+    owners.chain_anew(&pod).await.unwrap();
+    assert_eq!(reads.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn a_kind_that_no_label_can_name_has_no_karta() {
+    let (owners, reads) = cluster(&[]);
+    let named = |group: &str, kind: &str| KindName {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        kind: kind.to_owned(),
+    };
+    let (long_group, long_kind) = (format!("{}.example.com", "g".repeat(60)), "K".repeat(64));
+    for kind in [named(&long_group, "Job"), named("example.com", &long_kind)] {
+        owners.fetch(&Wanted::Kartas(kind.clone())).await.unwrap();
+        assert!(owners.kartas(&kind).unwrap().is_empty());
+    }
+    assert_eq!(reads.load(Ordering::SeqCst), 0);
+    owners
+        .fetch(&Wanted::Kartas(named("example.com", "Job")))
+        .await
+        .unwrap();
+    assert!(reads.load(Ordering::SeqCst) > 0);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use super::inherit::{self, Base};
 use super::{Grouped, Input, RuleError, wrong};
 use crate::api::names::{annotation, label, priority_class, third_party};
 use crate::api::pod_group::{PodGroup, PodGroupSpec, TopologyConstraint};
+use crate::components::grouping::spark_application;
 use crate::components::grouping::workload::Workload;
 use crate::mirror::identity::default_group_name;
 use crate::mirror::trim::trim_annotations;
@@ -38,10 +39,7 @@ pub fn default_rule(input: &Input, top: &Workload) -> Result<Grouped, RuleError>
 /// Pods of Spark applications carry the application's id, which names their common group.
 pub fn pod(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let mut grouped = of_owner(input, top, priority_class::TRAIN)?;
-    let application = input
-        .label(third_party::SPARK_APP_SELECTOR)
-        .filter(|_| input.label(third_party::SPARK_APP_NAME).is_some());
-    if let Some(application) = application {
+    if let Some(application) = spark_application(input.pod) {
         if application.is_empty() {
             return wrong(format!(
                 "label {} of a Spark pod is empty",
@@ -85,11 +83,13 @@ pub fn build(input: &Input, base: &Base) -> Result<Grouped, RuleError> {
         owner_references: Some(vec![top.owner_reference()]),
         ..ObjectMeta::default()
     };
+    let (priority_class, class_of_pods) = inherit::priority_class(input, base)?;
+    let (preemptibility, preemptibility_of_pods) = inherit::preemptibility(input, base)?;
     let spec = PodGroupSpec {
         min_member: Some(1),
         queue: Some(inherit::queue(input, top)),
-        priority_class_name: Some(inherit::priority_class(input, base)?),
-        preemptibility: inherit::preemptibility(input, base)?,
+        priority_class_name: Some(priority_class),
+        preemptibility,
         preemption_delay: inherit::preemption_delay(input, base),
         staleness_grace_period: inherit::staleness_grace_period(input, base),
         topology_constraint: topology(|key| top.annotation(key)),
@@ -102,6 +102,8 @@ pub fn build(input: &Input, base: &Base) -> Result<Grouped, RuleError> {
             status: None,
         },
         sub_group: None,
+        class_of_pods,
+        preemptibility_of_pods,
         doubtful: false,
         rule: String::new(),
     })

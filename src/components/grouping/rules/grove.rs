@@ -29,6 +29,7 @@ pub fn pod_clique_set(input: &Input, top: &Workload) -> Result<Grouped, RuleErro
     if let Some(class) = fields::text(&gang.body, &["spec", "priorityClassName"])? {
         let usable = input.settings.exactly_as_kai || !class.is_empty();
         let class = Some(class.to_owned()).filter(|_| usable);
+        grouped.class_of_pods &= class.is_none();
         grouped.group.spec.priority_class_name = class.or(grouped.group.spec.priority_class_name);
     }
     add_set(input, &gang, top, &mut grouped)?;
@@ -62,6 +63,7 @@ fn add_set(input: &Input, gang: &Workload, set: &Workload, grouped: &mut Grouped
     let spec = &mut grouped.group.spec;
     if let Some(class) = both.labels.get(label::PRIORITY_CLASS_NAME) {
         spec.priority_class_name = Some(class.clone());
+        grouped.class_of_pods = false;
     }
     if let Some(stated) = both.labels.get(label::PREEMPTIBILITY) {
         if !stated.is_empty() && !is_preemptibility(stated) {
@@ -71,6 +73,7 @@ fn add_set(input: &Input, gang: &Workload, set: &Workload, grouped: &mut Grouped
             ));
         }
         spec.preemptibility = Some(stated.clone()).filter(|stated| !stated.is_empty());
+        grouped.preemptibility_of_pods = false;
     }
     let base = Base {
         top: &both,

@@ -1,6 +1,7 @@
 //! What a pod group inherits from its owners and its pod: queue, priority class, preemptibility, durations.
 
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod;
 use tracing::warn;
 
 use super::{Input, RuleError};
@@ -50,40 +51,47 @@ pub fn queue(input: &Input, top: &Workload) -> String {
         .unwrap_or_else(|| settings.default_queue.clone())
 }
 
-/// The priority class: for each owner upwards its label, else the pod's label, else the pod's spec; the first that exists.
-/// A label with an unknown class hides the pod's for that owner. Then the administrator's default for the owner's kind.
-pub fn priority_class(input: &Input, base: &Base) -> Result<String, RuleError> {
-    let of_pod = || {
-        let spec = input.pod.spec.as_ref();
-        input
-            .label(label::PRIORITY_CLASS_NAME)
-            .or_else(|| spec.and_then(|spec| spec.priority_class_name.as_deref()))
-    };
+/// The class that the pod itself names: its label, else its spec.
+#[must_use]
+pub fn class_of_pod(pod: &Pod) -> Option<&str> {
+    let labels = pod.metadata.labels.as_ref();
+    let label = labels.and_then(|labels| labels.get(label::PRIORITY_CLASS_NAME));
+    let spec = || pod.spec.as_ref()?.priority_class_name.as_ref();
+    label.or_else(spec).map(String::as_str)
+}
+
+/// The priority class: for each owner upwards its label, else the one that the pod names; the first that exists.
+/// A label with an unknown class hides the pod's for that owner. Then the administrator's default for the owner's kind. Also whether a pod that names
+/// another class would have that.
+pub fn priority_class(input: &Input, base: &Base) -> Result<(String, bool), RuleError> {
     let exists = |name: &&str| !name.is_empty() && input.cluster.has_priority_class(name);
-    let named = base.owners.iter().filter_map(|owner| {
+    let mut of_pods = false;
+    for owner in base.owners {
         let label = owner.labels.get(label::PRIORITY_CLASS_NAME).map(String::as_str);
-        label.or_else(of_pod)
-    });
-    if let Some(class) = named.into_iter().find(exists) {
-        return Ok(class.to_owned());
+        of_pods |= label.is_none();
+        if let Some(class) = label.or_else(|| class_of_pod(input.pod)).filter(exists) {
+            return Ok((class.to_owned(), of_pods));
+        }
     }
     let defaults = input.cluster.defaults()?;
     let of_kind = base.owners.iter().filter_map(|owner| defaults.get(owner));
     let class = of_kind.map(|entry| entry.priority_class.as_str()).find(exists);
-    Ok(class.unwrap_or(base.fallback_class).to_owned())
+    Ok((class.unwrap_or(base.fallback_class).to_owned(), of_pods))
 }
 
 /// Preemptibility: the first owner's or the pod's label that is valid, then the administrator's default for the owner's kind.
-/// An empty label ends the search without a result.
-pub fn preemptibility(input: &Input, base: &Base) -> Result<Option<String>, RuleError> {
+/// An empty label ends the search without a result. Also whether a pod with another label would have that.
+pub fn preemptibility(input: &Input, base: &Base) -> Result<(Option<String>, bool), RuleError> {
     let owners = base
         .owners
         .iter()
         .filter_map(|owner| owner.labels.get(label::PREEMPTIBILITY).map(String::as_str));
-    for value in owners.chain(input.label(label::PREEMPTIBILITY)) {
+    let owners = owners.map(|value| (value, false));
+    let pod = input.label(label::PREEMPTIBILITY).map(|value| (value, true));
+    for (value, of_pod) in owners.chain(pod) {
         match value {
-            "" => return Ok(None),
-            value if is_preemptibility(value) => return Ok(Some(value.to_owned())),
+            "" => return Ok((None, of_pod)),
+            value if is_preemptibility(value) => return Ok((Some(value.to_owned()), of_pod)),
             _ => warn!(
                 owner = base.top.name,
                 value, "preemptibility label is neither preemptible nor non-preemptible"
@@ -93,7 +101,7 @@ pub fn preemptibility(input: &Input, base: &Base) -> Result<Option<String>, Rule
     let defaults = input.cluster.defaults()?;
     let of_kind = base.owners.iter().filter_map(|owner| defaults.get(owner));
     let mut stated = of_kind.map(|entry| entry.preemptibility.to_ascii_lowercase());
-    Ok(stated.find(|value| is_preemptibility(value)))
+    Ok((stated.find(|value| is_preemptibility(value)), true))
 }
 
 /// Whether it is a valid value.

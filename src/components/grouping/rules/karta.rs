@@ -105,7 +105,13 @@ impl Apply<'_> {
                 "pod {namespace}/{pod} does not match any Karta pod group member definition"
             ));
         };
-        let scale = match self.instance(component)?.filter(|_| member.component == component) {
+        // A member on a component above is about all of its instances, and the pod need not name one.
+        let instance = if member.component == component {
+            self.instance(component)?
+        } else {
+            None
+        };
+        let scale = match instance {
             Some(instance) => self.karta.scale_of_instance(component, &self.owner, instance),
             None => self.karta.scale(member.component, &self.owner),
         };

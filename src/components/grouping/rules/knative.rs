@@ -38,12 +38,14 @@ pub fn service(input: &Input, _: &Workload) -> Result<Grouped, RuleError> {
     if input.settings.exactly_as_kai {
         (spec.topology_constraint, spec.preemptibility) = (None, None);
         (spec.preemption_delay, spec.staleness_grace_period) = (None, None);
+        grouped.preemptibility_of_pods = false;
     }
     let gang = input.settings.knative_gangs && !is_grouped_per_pod(input, name, &grouped)?;
     if !gang {
         grouped.group.spec.min_member = Some(1);
         if input.settings.exactly_as_kai {
             grouped.group.spec.priority_class_name = Some(priority_class::INFERENCE.to_owned());
+            grouped.class_of_pods = false;
         }
         per_pod(input, &mut grouped);
     }

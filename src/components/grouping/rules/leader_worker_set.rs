@@ -20,7 +20,7 @@ use crate::mirror::identity::default_group_name;
 /// ```
 pub fn group(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let mut grouped = of_owner(input, top, priority_class::TRAIN)?;
-    let set = Set::read(input, top)?;
+    let mut set = Set::read(input, top)?;
     let mut name = default_group_name(&top.name, &top.uid);
     match input.label(third_party::LWS_GROUP_INDEX).map(str::parse::<i64>) {
         Some(Ok(index)) => name += &format!("-group-{index}"),
@@ -29,6 +29,11 @@ pub fn group(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
             let (pod, key) = (input.pod_name(), third_party::LWS_GROUP_INDEX);
             return wrong(format!("pod {pod} has no valid label {key}"));
         }
+    }
+    // Workers come once the leader is ready, which is later than it is bound. The first of them makes the group whole.
+    let existing = || input.cluster.pod_group(input.namespace(), &name);
+    if set.leader_first && !set.exactly_as_kai && existing().is_some_and(|group| group.spec.min_member == Some(1)) {
+        set.alone = true;
     }
     let (groups, own) = match set.segment_size(input, top)? {
         Some(size) => set.segmented(input, top, size)?,
@@ -46,7 +51,9 @@ type Groups = (Vec<SubGroup>, String);
 struct Set {
     /// Leader and workers.
     size: i32,
-    /// Only the leader is needed: workers are created once it is ready.
+    /// It is the leader, and workers are created once it is ready.
+    leader_first: bool,
+    /// Only the leader is needed so far.
     alone: bool,
     is_leader: bool,
     /// The pod's index; the leader has 0.
@@ -85,11 +92,12 @@ impl Set {
         let size = of_pod
             .filter(|size| *size > 0 && (ready || !exactly_as_kai))
             .unwrap_or(size);
-        let alone = ready && is_leader && !pods::is_bound(input.pod);
+        let leader_first = ready && is_leader;
         let template = top.body.pointer("/spec/leaderWorkerTemplate").cloned();
         Ok(Self {
             size,
-            alone,
+            leader_first,
+            alone: leader_first && !pods::is_bound(input.pod),
             is_leader,
             index,
             template: template.unwrap_or_default(),

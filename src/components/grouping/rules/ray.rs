@@ -63,6 +63,7 @@ fn counted(input: &Input, top: &Workload, cluster: &Value) -> Result<Grouped, Ru
     let mut grouped = of_owner(input, top, priority_class::TRAIN)?;
     if let Some(class) = top.labels.get(third_party::RAY_PRIORITY_CLASS_NAME) {
         grouped.group.spec.priority_class_name = Some(class.clone());
+        grouped.class_of_pods = false;
     }
     let groups = groups(input, cluster)?;
     let total = super::tree::total(&groups);

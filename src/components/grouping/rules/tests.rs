@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::api::names::annotation;
+use crate::api::pod_group::{PodGroupSpec, SubGroup};
 
 /// The cluster of the cases: priority classes named `known-…` exist, the namespace `labelled` names a queue, and there is one
 /// pod group of an older release.
@@ -296,6 +297,35 @@ fn the_priority_class_is_the_first_that_exists() {
 }
 
 #[test]
+fn owners_without_labels_leave_class_and_preemptibility_to_the_pods() {
+    let check = |owners: &str, expected: (bool, bool)| {
+        let stated = "{priorityClassName: known-low, kai.scheduler/preemptibility: preemptible}";
+        for labels in ["{}", stated] {
+            let case = format!("{{pod: {{metadata: {{labels: {labels}}}}}, owners: {owners}}}");
+            let found = grouped(&case).unwrap();
+            let left = (found.class_of_pods, found.preemptibility_of_pods);
+            assert_eq!(left, expected, "owners {owners}, pod {labels}");
+        }
+    };
+    check("[{kind: x/v1/X}]", (true, true));
+    check("[{kind: x/v1/X, labels: {priorityClassName: known-hi}}]", (false, true));
+    check("[{kind: x/v1/X, labels: {priorityClassName: bogus}}]", (false, true));
+    check(
+        "[{kind: x/v1/X, labels: {kai.scheduler/preemptibility: non-preemptible}}]",
+        (true, false),
+    );
+    check(
+        "[{kind: apps/v1/ReplicaSet}, {kind: x/v1/X, labels: {priorityClassName: known-hi}}]",
+        (true, true),
+    );
+    let body = "body: {spec: {headGroupSpec: {}}}";
+    check(
+        &format!("[{{kind: ray.io/v1/RayCluster, labels: {{ray.io/priority-class-name: any}}, {body}}}]"),
+        (false, true),
+    );
+}
+
+#[test]
 fn preemptibility_is_the_first_valid_label() {
     let check = |owner: &str, pod: &str, expected: Option<&str>| {
         let key = "kai.scheduler/preemptibility";
@@ -410,4 +440,25 @@ fn what_the_scheduler_writes_on_a_group_is_not_inherited() {
             "{kind}"
         );
     }
+}
+
+#[test]
+fn a_sub_group_with_pods_has_a_name_that_fits_into_their_label() {
+    let check = |sub_groups: Vec<SubGroup>| {
+        let spec = PodGroupSpec {
+            sub_groups,
+            ..PodGroupSpec::default()
+        };
+        let group = PodGroup {
+            spec,
+            ..PodGroup::default()
+        };
+        tree::check(&group).map_err(|error| error.to_string())
+    };
+    let (fits, long) = ("a".repeat(63), "a".repeat(64));
+    assert_eq!(check(vec![tree::leaf(&*fits, 1)]), Ok(()));
+    let says = format!("{long:?} cannot be a sub-group: it has 64 characters, and the label of its pods holds 63");
+    assert_eq!(check(vec![tree::leaf(&*long, 1)]), Err(says));
+    let below = tree::below(&long, tree::leaf("part", 1));
+    assert_eq!(check(vec![tree::inner(&*long, 1), below]), Ok(()), "it has no pods");
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{RuleError, wrong};
 use crate::api::PodGroup;
 use crate::api::limits;
+use crate::api::names::label;
 use crate::api::pod_group::{SubGroup, TopologyConstraint};
 
 /// Limit on sub-groups.
@@ -55,7 +56,7 @@ pub fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Whether the API server accepts the group: minimums are not negative, names are unique and valid.
+/// Whether the API server accepts the group: minimums are not negative, names are unique and valid. And pods can name the sub-groups that have pods.
 pub fn check(group: &PodGroup) -> Result<(), RuleError> {
     let spec = &group.spec;
     if spec.min_member.is_some_and(|size| size < 0) {
@@ -67,12 +68,21 @@ pub fn check(group: &PodGroup) -> Result<(), RuleError> {
             spec.sub_groups.len()
         ));
     }
+    let inner = children(&spec.sub_groups);
     let mut names = BTreeSet::new();
     for group in &spec.sub_groups {
         if !is_name(&group.name) {
             return wrong(format!(
                 "{:?} cannot be a sub-group: it is not a name of lower-case letters, digits and '-'",
                 group.name
+            ));
+        }
+        if group.name.len() > label::VALUE_LENGTH_MAX && !inner.contains_key(&*group.name) {
+            return wrong(format!(
+                "{:?} cannot be a sub-group: it has {} characters, and the label of its pods holds {}",
+                group.name,
+                group.name.len(),
+                label::VALUE_LENGTH_MAX
             ));
         }
         if !names.insert(&*group.name) {

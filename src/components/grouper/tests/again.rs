@@ -1,0 +1,201 @@
+//! Pods that are grouped again though they have not changed, and groups of pods that state different things.
+
+use super::*;
+use crate::components::tests::idle_context;
+
+/// A pod of the owner, with further metadata.
+fn pod_of(owner: &Value, name: &str, further: &Value) -> Pod {
+    let mut metadata = json!({"namespace": "team", "name": name, "uid": name, "ownerReferences": [owner]});
+    for (key, value) in further.as_object().expect("metadata") {
+        metadata[key.as_str()] = value.clone();
+    }
+    read(json!({
+        "metadata": metadata,
+        "spec": {"schedulerName": "kai-scheduler", "containers": []}, "status": {"phase": "Pending"},
+    }))
+}
+
+/// A Job that asks for so many pods at once.
+fn asks_for(pods: &str) -> Value {
+    json!({annotation::BATCH_MIN_MEMBER: pods})
+}
+
+impl Case {
+    /// The spec of the Job's pod group, as it is stored.
+    async fn gang(&self, owner: &Value) -> Value {
+        let name = format!("pg-job-{}", owner["uid"].as_str().expect("a uid"));
+        let group = json!({
+            "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+            "metadata": {"namespace": "team", "name": name},
+        });
+        self.lab.see(&group).await["spec"].clone()
+    }
+
+    /// The user changes annotations of the Job, of which nobody is told.
+    async fn annotate_job(&self, annotations: Value) {
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "team", "name": "job"}});
+        self.lab
+            .patch(&job, json!({"metadata": {"annotations": annotations}}))
+            .await;
+    }
+
+    /// The watch shows that the pod is gone.
+    async fn gone(&self, pod: Pod) {
+        self.tell(ToGrouper::Change(Change::Deleted(Object::Pod(Arc::new(pod)))))
+            .await;
+    }
+
+    /// How many groupings were sent to the scheduler since the last call.
+    fn groupings(&mut self) -> usize {
+        let sent = std::iter::from_fn(|| self.others.0[0].try_recv().ok());
+        sent.filter(|message| matches!(message, ToScheduler::Grouped(_)))
+            .count()
+    }
+}
+
+/// As when a Ray cluster is scaled down: its minimum is the number of pods that it asks for.
+#[tokio::test(start_paused = true)]
+async fn a_gang_that_pods_leave_follows_its_owner() {
+    let mut case = Case::start(Settings::default()).await;
+    let owner = case.job(&asks_for("3")).await;
+    for name in ["p0", "p1", "p2"] {
+        case.show(pod_of(&owner, name, &json!({}))).await;
+    }
+    assert_eq!(case.gang(&owner).await["minMember"], 3);
+
+    case.annotate_job(asks_for("2")).await;
+    case.groupings();
+    let leaving = pod_of(&owner, "p0", &json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+    case.show(leaving.clone()).await;
+    assert_eq!(case.gang(&owner).await["minMember"], 2);
+    assert_eq!(case.groupings(), 1, "one pod that stays is grouped again");
+
+    case.annotate_job(asks_for("1")).await;
+    case.gone(leaving).await;
+    assert_eq!(case.gang(&owner).await["minMember"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_whose_pods_wait_follow_their_owners() {
+    let case = Case::start(Settings::default()).await;
+    let owner = case.job(&asks_for("2")).await;
+    let mut pod = pod_of(&owner, "p0", &json!({}));
+    case.show(pod.clone()).await;
+    assert_eq!(case.gang(&owner).await["minMember"], 2);
+    case.annotate_job(asks_for("1")).await;
+    sleep(seconds(120)).await;
+    assert_eq!(case.gang(&owner).await["minMember"], 1);
+
+    pod.spec.as_mut().expect("a spec").node_name = Some("n1".to_owned());
+    case.show(pod).await;
+    case.annotate_job(asks_for("2")).await;
+    sleep(seconds(120)).await;
+    assert_eq!(case.gang(&owner).await["minMember"], 1, "nothing waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_whose_owner_is_gone_stay_in_their_group_and_nobody_is_told() {
+    let mut case = Case::start(Settings::default()).await;
+    let owner = case.job(&asks_for("2")).await;
+    let [first, second] = ["p0", "p1"].map(|name| pod_of(&owner, name, &json!({})));
+    case.show(first.clone()).await;
+    case.show(second).await;
+    let gone = case
+        .lab
+        .fault(Match::verb_on("get", "jobs"), refuse(404), Times::Always);
+    case.groupings();
+    case.gone(first).await;
+    assert_eq!(case.lab.struck(gone), 1);
+    assert_eq!(case.gang(&owner).await["minMember"], 2);
+    assert_eq!(case.groupings(), 0);
+    assert!(case.others.2.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_has_the_highest_class_that_its_pods_name_whichever_is_grouped_last() {
+    let states = |class: &str, preemptibility: &str| json!({"labels": {label::PRIORITY_CLASS_NAME: class, label::PREEMPTIBILITY: preemptibility}});
+    for order in [[0, 1], [1, 0]] {
+        let case = Case::start(Settings::default()).await;
+        for (name, value) in [("build", 100), ("train", 50)] {
+            let class = json!({"metadata": {"name": name}, "value": value});
+            case.lab.stores.priority_classes.insert(read(class));
+        }
+        let owner = case.job(&json!({})).await;
+        let pods = [
+            pod_of(&owner, "p0", &states("build", "preemptible")),
+            pod_of(&owner, "p1", &states("train", "non-preemptible")),
+        ];
+        for at in order {
+            case.show(pods[at].clone()).await;
+        }
+        let stated = |spec: Value| (spec["priorityClassName"].clone(), spec["preemptibility"].clone());
+        assert_eq!(
+            stated(case.gang(&owner).await),
+            (json!("build"), json!("non-preemptible"))
+        );
+
+        let [high, _] = pods;
+        case.gone(high).await;
+        case.show(pod_of(&owner, "p2", &json!({}))).await;
+        assert_eq!(
+            stated(case.gang(&owner).await),
+            (json!("train"), json!("non-preemptible")),
+            "of the pods that are there"
+        );
+    }
+}
+
+#[tokio::test]
+async fn pods_without_owners_give_their_namespace_no_more_walks() {
+    let (bus, _inboxes) = channels(1);
+    let stores = Arc::new(Stores::default());
+    let mut grouper = Grouper::new(idle_context(), Arc::clone(&stores), bus);
+    let mut group = |pod: Pod| {
+        let (pod, _) = stores.pods.insert(pod);
+        grouper.grouped_pods.record(&pod);
+        grouper.group(&Member::of(&pod));
+        grouper.walks.len()
+    };
+    let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "j", "controller": true});
+    for number in 0..2 * WALKS_PER_NAMESPACE {
+        group(pod_of(&owner, &format!("owned-{number}"), &json!({})));
+    }
+    for number in 0..10 {
+        let mut alone = pod_of(&owner, &format!("alone-{number}"), &json!({}));
+        alone.metadata.owner_references = None;
+        assert_eq!(group(alone), WALKS_PER_NAMESPACE);
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_that_gets_the_required_labels_has_its_pods_grouped_once() {
+    let settings = Settings {
+        namespace_labels: BTreeMap::from([("scheduled".to_owned(), "yes".to_owned())]),
+        ..Settings::default()
+    };
+    let context = Context {
+        settings: Arc::new(settings),
+        ..idle_context()
+    };
+    let (bus, _inboxes) = channels(1);
+    let mut grouper = Grouper::new(context, Arc::default(), bus);
+    grouper.missing.clear();
+    for namespace in ["team", "other"] {
+        let mut pod = pod();
+        pod.metadata.namespace = Some(namespace.to_owned());
+        pod.metadata.uid = Some(namespace.to_owned());
+        grouper.grouped_pods.record(&pod);
+    }
+    for (labels, queued) in [
+        (json!({}), 0),
+        (json!({"scheduled": "yes"}), 1),
+        (json!({"scheduled": "yes", "more": "yes"}), 0),
+        (json!({"scheduled": "no"}), 0),
+        (json!({"scheduled": "yes"}), 1),
+    ] {
+        let namespace: Namespace = read(json!({"metadata": {"name": "team", "labels": labels}}));
+        grouper.namespace(&namespace);
+        let pods = std::iter::from_fn(|| grouper.queue.pop());
+        assert_eq!(pods.count(), queued, "{labels}");
+    }
+}
