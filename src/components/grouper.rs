@@ -4,7 +4,6 @@
 //! - `grouping` (shared with admission) reads the owners of a pod and computes its group; `merge` combines that with an existing
 //!   PodGroup;
 //! - namespaces take turns, pod by pod (`fair`), so that a tenant with many changes or slow owner reads delays only its own pods;
-//! - `regrouping` says of which groups a pod is grouped again because its owners may have changed;
 //! - `grouped_pods` holds the groups of pods; `writer` writes PodGroups shortly after, and the annotation of pods that are still pending
 //!   then (a pod that is bound at once gets it with its Binding).
 //!
@@ -13,7 +12,6 @@
 
 mod grouped_pods;
 pub mod merge;
-mod regrouping;
 mod writer;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -28,6 +26,7 @@ use tracing::debug;
 
 use crate::api::PodGroup;
 use crate::api::names::{self, annotation, label, object, preemptibility};
+use crate::components::agenda::Agenda;
 use crate::components::bus::{
     Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, Obstacle, ObstacleKind, PodRef, Severity, Subject,
     ToGrouper, ToPodGroups, ToScheduler, deliver,
@@ -41,7 +40,6 @@ use crate::components::watches::Stores;
 use crate::components::write_slots::WriteSlots;
 use crate::components::{Context, Error, panics, pods};
 use grouped_pods::{Entry, GroupedPods, Member};
-use regrouping::Regrouping;
 use writer::PodGroupWriter;
 
 /// Wait before a pod whose owners cannot be read is tried again: first and longest.
@@ -49,6 +47,8 @@ const RETRY: Backoff = Backoff {
     first: Duration::from_secs(1),
     longest: Duration::from_secs(60),
 };
+/// Wait after a pod has left a gang before its owners are read again: others usually leave with it.
+const AFTER_LEAVING: Duration = Duration::from_secs(1);
 /// Wait before the pods of a deleted pod group are grouped again: usually they are deleted with it.
 const AFTER_DELETION: Duration = Duration::from_secs(1);
 /// Minimum time between two groupings of one pod.
@@ -87,11 +87,8 @@ pub async fn run(
             deliver(&bus.podgroups, ToPodGroups::Unwritten(group)).await?;
         }
         grouper.pass_obstacles_on().await?;
-        let again = grouper.regrouping.next();
-        let again = grouper
-            .grouped_pods
-            .next_retry()
-            .map_or(again, |retry| retry.min(again));
+        let again = [grouper.grouped_pods.next_retry(), grouper.left.next()];
+        let again = again.into_iter().flatten().min();
         let due = grouper.writer.next_due();
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
@@ -108,7 +105,7 @@ pub async fn run(
             }
             Ok(()) = leading.changed() => grouper.writer.leading_changed(&grouper.grouped_pods),
             slot = slots.due(due) => grouper.writer.write_next(slot, &grouper.grouped_pods),
-            () = sleep_until(again) => grouper.group_again(),
+            () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => grouper.group_again(),
             () = tokio::task::yield_now(), if !grouper.queue.is_empty() && grouper.outbox.is_empty() => {}
         }
     }
@@ -137,7 +134,8 @@ struct Grouper {
     bus: Bus,
     owners: Arc<Owners>,
     grouped_pods: GroupedPods,
-    regrouping: Regrouping,
+    /// Gangs that pods have left: one of their pods is grouped again.
+    left: Agenda<GroupKey>,
     writer: PodGroupWriter,
     /// Namespaces with the labels that the configuration requires.
     addressed: HashSet<String>,
@@ -173,7 +171,7 @@ impl Grouper {
             stores,
             bus,
             grouped_pods: GroupedPods::default(),
-            regrouping: Regrouping::new(Instant::now()),
+            left: Agenda::default(),
             addressed: HashSet::new(),
             queue: Fair::default(),
             walking: HashSet::new(),
@@ -300,7 +298,7 @@ impl Grouper {
     fn leaves(&mut self, uid: &str) {
         let group = self.grouped_pods.get(uid).and_then(|entry| entry.group.as_ref());
         if let Some(group) = group.filter(|group| self.writer.is_gang(group)) {
-            self.regrouping.left(group, Instant::now());
+            self.left.plan(group, Instant::now() + AFTER_LEAVING);
         }
     }
 
@@ -513,6 +511,11 @@ impl Grouper {
         self.walked(walked);
     }
 
+    /// All pods of a group are grouped again, by the owners that were just read for one of them.
+    fn others_again(&mut self, group: &GroupKey) {
+        self.grouped_pods.retry_members(group, Instant::now() + AGAIN_AFTER);
+    }
+
     /// The owners of a pod are known, or cannot be.
     fn walked(&mut self, walked: Walked) {
         let Walked {
@@ -530,11 +533,27 @@ impl Grouper {
         let Some(pod) = self.shown(&entry.pod) else { return };
         let has_group = entry.group.is_some();
         match found {
-            Ok(Ok(Found::Skipped)) => self.skipped(&pod),
-            Ok(Ok(Found::Group(grouped, _))) => self.grouped(&member, &pod, *grouped),
-            // It stays in its group. Owners that are gone usually go with their pods; a wrong workload is reported while pods wait.
+            Ok(Ok(Found::Skipped)) => {
+                let left = entry.group.clone().filter(|_| anew);
+                self.skipped(&pod);
+                left.iter().for_each(|group| self.others_again(group));
+            }
+            Ok(Ok(Found::Group(grouped, _))) => {
+                let key = pods::group_key(&grouped.group.metadata);
+                let others_move = anew && self.writer.has_other_sub_groups(&key, &grouped.group);
+                self.grouped(&member, &pod, *grouped);
+                if others_move {
+                    self.others_again(&key);
+                }
+            }
+            // It stays in its group, and nobody is told: owners that are gone usually go with their pods. A read that failed is repeated.
             Ok(Err(error)) if anew && has_group && (pods::is_bound(&pod) || matches!(error, Failed::Owner(_))) => {
                 debug!(ns = %member.namespace, name = pod.metadata.name, %error, "pod not grouped again");
+                let attempts = entry.attempts + 1;
+                if let Some(entry) = self.grouped_pods.get_mut(&member.uid) {
+                    entry.anew = true;
+                }
+                self.look_again(&member.uid, attempts);
             }
             Ok(Err(error)) => self.failed(&member.uid, &error.to_string()),
             Err(panic) => self.set_pod_aside(&member, &panic),
@@ -690,9 +709,12 @@ impl Grouper {
         let now = Instant::now();
         let due = self.grouped_pods.due(now);
         due.into_iter().for_each(|pod| self.queue.push(pod));
-        let changed = self.regrouping.due(now, || self.grouped_pods.waiting_groups());
-        let pods = changed.iter().filter_map(|group| self.grouped_pods.one_anew(group));
-        pods.for_each(|pod| self.queue.push(pod));
+        for group in self.left.start_due(now) {
+            self.left.finish(&group);
+            if let Some(pod) = self.grouped_pods.one_anew(&group) {
+                self.queue.push(pod);
+            }
+        }
     }
 }
 

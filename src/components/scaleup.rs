@@ -40,6 +40,8 @@ const RETRY: Backoff = Backoff {
 const SHOWN: Duration = Duration::from_secs(10);
 /// A request without an answer by then counts as lost.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// After so many refusals, and no creation, a round ends.
+const REFUSED_MAX: usize = 3;
 
 /// Settings of scaling pods.
 #[derive(Clone, Debug, PartialEq)]
@@ -185,6 +187,9 @@ impl ScaleUp {
         if !done.made.is_empty() {
             self.plan(now + SHOWN);
         }
+        for (_, scaling) in &done.made {
+            self.need.accepted(scaling.pod());
+        }
         let made = done.made.into_iter();
         self.made.extend(made.map(|(name, scaling)| (name, (scaling, now))));
         if !done.refused.is_empty() {
@@ -256,6 +261,11 @@ async fn carry_out(context: Context, plan: Plan) -> Done {
             Err(Some(Failure::Conflict)) => {}
             Err(Some(Failure::Refused)) => {
                 done.refused.push(key.key());
+                // The refusals have a common cause, such as a quota.
+                if done.made.is_empty() && done.refused.len() >= REFUSED_MAX {
+                    done.failed = true;
+                    return done;
+                }
                 continue;
             }
             Err(Some(Failure::Gone | Failure::Busy | Failure::Unknown) | None) => {

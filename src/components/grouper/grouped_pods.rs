@@ -27,8 +27,6 @@ pub struct Entry {
     pub bound: bool,
     /// It has succeeded or failed.
     pub finished: bool,
-    /// It has owners.
-    owned: bool,
     /// The priority class that it names.
     pub class: Option<Box<str>>,
     /// Whether it asks to be non-preemptible; `None` if it says neither.
@@ -200,14 +198,12 @@ impl GroupedPods {
             .as_ref()
             .map(|entry| (entry.group.clone(), entry.sub_group.clone(), entry.looked, entry.anew));
         let (group, sub_group, looked, anew) = known.unwrap_or_default();
-        let owners = pod.metadata.owner_references.as_ref();
         let mut entry = Entry {
             pod: pods::pod_ref(pod),
             created: 0,
             leaving: false,
             bound: false,
             finished: false,
-            owned: owners.is_some_and(|owners| !owners.is_empty()),
             class: class_of_pod(pod).map(Into::into),
             non_preemptible: non_preemptible(pod),
             names_a_group: false,
@@ -355,13 +351,6 @@ impl GroupedPods {
         let entry = self.pods.get_mut(&uid)?;
         entry.anew = true;
         Some(entry.member())
-    }
-
-    /// The groups of pods that wait for a node and have owners, each at least once.
-    pub fn waiting_groups(&self) -> impl Iterator<Item = &GroupKey> {
-        let pods = self.open.iter().filter_map(move |member| self.pods.get(&member.uid));
-        let waiting = pods.filter(|entry| entry.owned && entry.waits());
-        waiting.filter_map(|entry| entry.group.as_ref())
     }
 
     /// Every pod.

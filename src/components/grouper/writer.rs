@@ -236,6 +236,19 @@ impl PodGroupWriter {
         plain && self.context.settings.plain_pod_groups != PlainPodGroups::Always && self.existing(key).is_none()
     }
 
+    /// Whether the group is to have sub-groups of other names than that one.
+    pub fn has_other_sub_groups(&self, key: &GroupKey, group: &PodGroup) -> bool {
+        let names = |group: &PodGroup| {
+            group
+                .spec
+                .sub_groups
+                .iter()
+                .map(|part| part.name.clone())
+                .collect::<Vec<_>>()
+        };
+        self.desired(key).is_some_and(|desired| names(&desired) != names(group))
+    }
+
     /// Whether more than one pod of the group start together, or in sub-groups.
     pub fn is_gang(&self, key: &GroupKey) -> bool {
         match self.desired_groups.get(key).filter(|group| group.desired.is_some()) {

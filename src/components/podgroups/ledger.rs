@@ -161,7 +161,7 @@ fn part(pod: &Pod, gpu_memory: Option<i64>, claimed: &Amounts) -> Contribution {
         } else {
             Amounts::new()
         },
-        waiting: asks && !pods::is_bound(pod),
+        waiting: asks && !pods::is_bound(pod) && pod.metadata.deletion_timestamp.is_none(),
         gated: asks && !pods::is_bound(pod) && pods::has_gates(pod),
         running: asks && pods::is_bound(pod),
         created: pod

@@ -81,7 +81,8 @@ pub fn target(group: &PodGroup, sums: &Sums, finding: Finding, stores: &Stores, 
 }
 
 /// Whether it is not tried again while it has the condition.
-fn backs_off(group: &PodGroup) -> bool {
+#[must_use]
+pub fn backs_off(group: &PodGroup) -> bool {
     group.spec.scheduling_backoff.is_some_and(|backoff| backoff != -1)
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::conditions::node_pool;
+use super::status::backs_off;
 use super::waiting::Said;
 use crate::api::PodGroup;
 use crate::api::names::{annotation, object, reason};
@@ -83,7 +84,10 @@ pub fn why(pod: &Pod, group: Option<&PodGroup>, known: &Known, stores: &Stores, 
     if let Some(node) = request.and_then(|request| request.spec.selected_node.clone()) {
         return say(reason::BINDING, format!("The pod is being bound to node {node}"));
     }
-    // A group that is not retried in this node pool keeps its last message.
+    // A group that is not retried in this node pool keeps its last message; of others the scheduler has reported nothing.
+    if !backs_off(group) {
+        return None;
+    }
     let pool = node_pool(group, settings);
     let conditions = group.status.iter().flat_map(|status| &status.scheduling_conditions);
     let mut own = conditions.filter(|condition| condition.node_pool.as_deref() == Some(pool.as_str()));

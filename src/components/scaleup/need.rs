@@ -46,6 +46,12 @@ pub struct Scaling {
 }
 
 impl Scaling {
+    /// The pod that it is for.
+    #[must_use]
+    pub fn pod(&self) -> &Key {
+        &self.pod
+    }
+
     /// A scaling pod that was just created.
     #[must_use]
     pub fn new(pod: Key, gpus: i64) -> Self {
@@ -112,13 +118,15 @@ pub struct Need {
 ///
 /// Whole GPUs are computed for each namespace, so that an excessive request in one does not affect the others. The hundredths beyond them are
 /// added up over all namespaces, so that small portions in many namespaces get one GPU together. Those of a namespace where a pod requests several
-/// devices are left out: perhaps no node has as many, and other namespaces would wait for it.
+/// devices, or selects nodes, are left out: perhaps there is no such node, and other namespaces would wait for it.
 #[derive(Debug, Default)]
 struct GpuShortage {
     /// Hundredths of GPUs that the pods lack.
     hundredths: i64,
     /// The most devices that one of the pods lacks.
     devices: i64,
+    /// One of the pods selects nodes.
+    selects: bool,
     /// GPUs that scaling pods request: the sum, and the most of one.
     total: i64,
     most: i64,
@@ -142,7 +150,7 @@ impl GpuShortage {
 
     /// Whether the rest is added to that of other namespaces.
     fn is_shared(&self) -> bool {
-        self.devices.max(self.most) <= 1
+        !self.selects && self.devices.max(self.most) <= 1
     }
 
     /// Whether a GPU is requested beyond the whole ones, which pods of other namespaces can use.
@@ -190,6 +198,13 @@ impl Need {
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.refusals = waiting.refusals.saturating_add(1);
             waiting.held_until = Some(now + RETRY.wait(waiting.refusals));
+        }
+    }
+
+    /// The scaling pod for a pod was created.
+    pub fn accepted(&mut self, key: &Key) {
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            (waiting.refusals, waiting.held_until) = (0, None);
         }
     }
 
@@ -283,6 +298,7 @@ impl Need {
             let own = waiting.hundredths.saturating_mul(waiting.devices);
             shortage.hundredths = shortage.hundredths.saturating_add(own);
             shortage.devices = shortage.devices.max(waiting.devices);
+            shortage.selects |= selects_nodes(&waiting.pod);
         }
         let shared = || shortages.values().filter(|shortage| shortage.is_shared());
         let rests: i64 = shared().map(GpuShortage::rest).sum();
@@ -308,6 +324,12 @@ impl Need {
         }
         plan
     }
+}
+
+/// Whether there may be nodes that the pod cannot use.
+fn selects_nodes(pod: &Pod) -> bool {
+    let selects = |spec: &PodSpec| spec.node_selector.is_some() || spec.affinity.is_some();
+    pod.spec.as_ref().is_some_and(selects)
 }
 
 fn read_scaling(pod: &Pod) -> Option<Scaling> {

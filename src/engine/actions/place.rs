@@ -166,9 +166,13 @@ impl Placer<'_> {
                     findings.domains_refused(self.model, pod_group, member, pods.len(), &refused);
                     *self.log.note(pod_group) = findings;
                 }
-                let mut failed: FailedPodSets = pods.iter().filter_map(|pod| self.model.pods()[*pod].member).collect();
-                failed.dedup();
-                return Err(failed);
+                // Each may fit without the others: the one with the largest pod is left out first.
+                let pods = pods.iter().map(|pod| &self.model.pods()[*pod]);
+                let largest = pods.max_by_key(|pod| {
+                    let [cpu, memory, gpus] = self.model.shapes()[pod.shape].quota;
+                    [gpus, memory, cpu]
+                });
+                return Err(largest.and_then(|pod| pod.member).into_iter().collect());
             }
         };
         let (topology, domains) = found;

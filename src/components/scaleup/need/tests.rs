@@ -180,12 +180,15 @@ fn on_openshift_a_scaling_pod_has_no_fixed_user() {
     assert_eq!([false, true].map(user_of), [Some(10_000), None]);
 }
 
-/// A need with pods of these namespaces and annotations; those with a star have their scaling pod.
+/// A need with pods of these namespaces and annotations; those with a star have their scaling pod, and those of `selects` a node selector.
 fn need_of(pods: &[(&str, Value)]) -> Need {
     let mut need = Need::new(10);
     for (namespace, annotations) in pods {
         let mut pod = Pod::clone(&waiting("pod", annotations.clone()));
         pod.metadata.namespace = Some(namespace.trim_end_matches('*').to_owned());
+        if !namespace.starts_with("selects") {
+            pod.spec.as_mut().unwrap().node_selector = None;
+        }
         let pod = Arc::new(pod);
         need.pod(&pod);
         if namespace.ends_with('*') {
@@ -209,6 +212,7 @@ fn portions_that_make_up_no_whole_gpu_are_added_up_over_namespaces() {
         (vec![("a", one("0.1")), ("b*", one("0.7"))], vec![]),
         (vec![("a", one("0.7")), ("b*", one("0.7"))], vec!["a"]),
         (vec![("a", one("0.999")), ("b*", one("0.1"))], vec!["a"]),
+        (vec![("a", one("0.5")), ("selects*", one("0.01"))], vec!["a"]),
     ] {
         let plan = plan(&need_of(&pods));
         let made: Vec<_> = plan.make.iter().map(|(wanted, _)| wanted.namespace()).collect();
