@@ -11,7 +11,7 @@ use tracing::debug;
 use super::pods::queue_label::{Source, Tree, Workload};
 use crate::api::Queue;
 use crate::api::names::annotation;
-use crate::components::grouping::owners::{Chain, Owners};
+use crate::components::grouping::owners::{Chain, Owners, is_name};
 use crate::components::grouping::rules::{self, Input};
 use crate::components::grouping::{Found, Known, skips_grouping};
 use crate::components::runtime_classes::RuntimeClasses;
@@ -60,9 +60,8 @@ impl Lookups {
     /// # Errors
     /// If the API server does not answer.
     pub async fn read_queue(&self, name: &str) -> Result<Option<Queue>, Unanswered> {
-        // No queue has another name, and this one becomes part of a request path.
-        let may_be_named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-        if name.is_empty() || name.starts_with('.') || !name.chars().all(may_be_named) {
+        // No queue has another name.
+        if !is_name(name, &['-', '.']) {
             return Ok(None);
         }
         let queues: Api<Queue> = Api::all(self.reads.clone());

@@ -171,8 +171,8 @@ pub struct GroupedPods {
     members: HashMap<GroupKey, Members>,
     /// Groups whose pods do not all state the same class and preemptibility.
     mixed: HashSet<GroupKey>,
-    /// Pods that have not ended and have no group, or wait for a node.
-    open: BTreeSet<Member>,
+    /// Pods that have not ended and have no group.
+    ungrouped: BTreeSet<Member>,
     retries: BTreeSet<(Instant, String)>,
     /// When each of them is to be grouped again.
     retry_at: HashMap<String, Instant>,
@@ -228,14 +228,14 @@ impl GroupedPods {
         true
     }
 
-    /// Keeps `open` up to date with a pod.
+    /// Keeps `ungrouped` up to date with a pod.
     fn index(&mut self, uid: &str) {
         let Some(entry) = self.pods.get(uid) else { return };
         let member = entry.member();
-        if entry.waits() || (entry.group.is_none() && !entry.finished) {
-            self.open.insert(member);
+        if entry.group.is_none() && !entry.finished {
+            self.ungrouped.insert(member);
         } else {
-            self.open.remove(&member);
+            self.ungrouped.remove(&member);
         }
     }
 
@@ -244,7 +244,7 @@ impl GroupedPods {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.drop_retry(uid);
         let entry = self.pods.remove(uid)?;
-        self.open.remove(&entry.member());
+        self.ungrouped.remove(&entry.member());
         self.leave(uid, entry.group?)
     }
 
@@ -372,10 +372,11 @@ impl GroupedPods {
             namespace: namespace.into(),
             uid: "".into(),
         };
-        let there = self.open.range(first..);
-        let there = there.take_while(|member| *member.namespace == *namespace);
-        let has_none = |member: &&Member| self.pods.get(&member.uid).is_some_and(|entry| entry.group.is_none());
-        there.filter(has_none).cloned().collect()
+        let there = self.ungrouped.range(first..);
+        there
+            .take_while(|member| *member.namespace == *namespace)
+            .cloned()
+            .collect()
     }
 
     /// Schedules the next grouping of a pod.

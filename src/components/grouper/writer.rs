@@ -238,15 +238,10 @@ impl PodGroupWriter {
 
     /// Whether the group is to have sub-groups of other names than that one.
     pub fn has_other_sub_groups(&self, key: &GroupKey, group: &PodGroup) -> bool {
-        let names = |group: &PodGroup| {
-            group
-                .spec
-                .sub_groups
-                .iter()
-                .map(|part| part.name.clone())
-                .collect::<Vec<_>>()
-        };
-        self.desired(key).is_some_and(|desired| names(&desired) != names(group))
+        self.desired(key).is_some_and(|desired| {
+            let before = desired.spec.sub_groups.iter().map(|part| &part.name);
+            before.ne(group.spec.sub_groups.iter().map(|part| &part.name))
+        })
     }
 
     /// Whether more than one pod of the group start together, or in sub-groups.

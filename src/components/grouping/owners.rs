@@ -599,8 +599,9 @@ impl ReadError {
     }
 }
 
-/// Whether a text can be a name, with these characters beside letters and digits.
-fn is_name(text: &str, others: &[char]) -> bool {
+/// Whether a text can be a name, and so a part of a request path, with these characters beside letters and digits.
+#[must_use]
+pub fn is_name(text: &str, others: &[char]) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || others.contains(&c);
     !text.is_empty() && text.len() <= NAME_BYTES && text.chars().all(fits) && !text.starts_with('.')
 }

@@ -6,11 +6,12 @@ fn pod(yaml: &str) -> Pod {
     serde_yaml_ng::from_str(yaml).expect("a pod")
 }
 
-fn plain(yaml: &str) -> PodInput {
+/// A pod in a mirror without other objects.
+fn read_alone(yaml: &str, request: Option<&BindRequest>, membership: Option<&Membership>) -> PodInput {
     read(
         &Arc::new(pod(yaml)),
-        None,
-        None,
+        request,
+        membership,
         &Settings::default(),
         PodContext {
             namespaces: &Namespaces::default(),
@@ -21,25 +22,17 @@ fn plain(yaml: &str) -> PodInput {
     )
 }
 
+fn plain(yaml: &str) -> PodInput {
+    read_alone(yaml, None, None)
+}
+
 /// A pod with a phase and whatever else, read with or without a bind request.
 fn status_of(phase: &str, metadata: &str, spec: &str, requested: bool) -> PodStatus {
     let request: BindRequest =
         serde_yaml_ng::from_str("{metadata: {name: p}, spec: {podName: p, selectedNode: n2}}").expect("a bind request");
     let yaml =
         format!("{{metadata: {{name: p, {metadata}}}, spec: {{containers: [], {spec}}}, status: {{phase: {phase}}}}}");
-    read(
-        &Arc::new(pod(&yaml)),
-        requested.then_some(&request),
-        None,
-        &Settings::default(),
-        PodContext {
-            namespaces: &Namespaces::default(),
-            claims: &Claims::default(),
-            templates: &Templates::default(),
-        },
-        &mut Vec::new(),
-    )
-    .status
+    read_alone(&yaml, requested.then_some(&request), None).status
 }
 
 #[test]
@@ -134,20 +127,7 @@ fn a_bind_request_gives_node_and_gpus_to_a_pod_that_has_none() {
         "{metadata: {name: p}, spec: {podName: p, selectedNode: n2, receivedResourceType: Fraction, selectedGPUGroups: [g1]}}",
     )
     .expect("a bind request");
-    let read = |yaml: &str| {
-        read(
-            &Arc::new(pod(yaml)),
-            Some(&request),
-            None,
-            &Settings::default(),
-            PodContext {
-                namespaces: &Namespaces::default(),
-                claims: &Claims::default(),
-                templates: &Templates::default(),
-            },
-            &mut Vec::new(),
-        )
-    };
+    let read = |yaml: &str| read_alone(yaml, Some(&request), None);
     let waiting =
         read("{metadata: {name: p, labels: {runai-gpu-group: old}}, spec: {containers: []}, status: {phase: Pending}}");
     assert_eq!(
@@ -172,18 +152,7 @@ fn place_of(metadata: &str, spec: &str) -> [Option<String>; 2] {
         sub_group: Some(name("leaf")),
     };
     let yaml = format!("{{metadata: {{namespace: ns, {metadata}}}, spec: {{containers: [], {spec}}}}}");
-    let read = read(
-        &Arc::new(pod(&yaml)),
-        None,
-        Some(&membership),
-        &Settings::default(),
-        PodContext {
-            namespaces: &Namespaces::default(),
-            claims: &Claims::default(),
-            templates: &Templates::default(),
-        },
-        &mut Vec::new(),
-    );
+    let read = read_alone(&yaml, None, Some(&membership));
     [
         read.group.map(|group| group.name().to_owned()),
         read.sub_group.map(|sub_group| sub_group.to_string()),

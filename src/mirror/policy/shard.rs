@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::arguments::millis;
 use super::{
-    ALWAYS_ON, PluginEntry, Reading, Report, SchedulerConfig, Tier, max_consolidation_victims, plugins, queue_depth,
+    ALWAYS_ON, PluginEntry, Reading, Report, SchedulerConfig, Tier, go_bool, max_consolidation_victims, plugins,
+    queue_depth,
 };
 use crate::api::duration;
 use crate::api::shard::SchedulingShardSpec;
@@ -305,10 +306,9 @@ fn flags(args: &BTreeMap<String, String>, policy: &mut Policy, report: &mut Repo
 }
 
 fn boolean(text: &str, path: &str, setting: &mut bool, report: &mut Report) {
-    match text {
-        "true" | "True" | "TRUE" | "t" | "T" | "1" => *setting = true,
-        "false" | "False" | "FALSE" | "f" | "F" | "0" => *setting = false,
-        _ => report.error(path, format!("{text:?} is not true or false")),
+    match go_bool(text) {
+        Some(value) => *setting = value,
+        None => report.error(path, format!("{text:?} is not true or false")),
     }
 }
 

@@ -225,11 +225,17 @@ fn disabled_gpu_sharing_does_not_affect_existing_pods() {
     );
 }
 
-#[test]
-fn a_pod_that_shares_a_gpu_refers_to_the_config_maps_of_the_binder() {
+/// A pod of the Job `train` with half of a GPU.
+fn sharing_pod_of_a_job() -> Value {
     let mut owned = pod(&["gpu-fraction=0.5"]);
     owned["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j"}]);
+    owned
+}
+
+#[test]
+fn a_pod_that_shares_a_gpu_refers_to_the_config_maps_of_the_binder() {
+    let owned = sharing_pod_of_a_job();
     let after = mutated(&owned, None, &settings());
 
     assert_eq!(
@@ -344,9 +350,7 @@ fn config_maps_are_named_after_owner_pod_or_prefix_and_fit() {
 
 #[test]
 fn pods_of_a_template_that_was_copied_from_a_pod_get_config_maps_of_their_own() {
-    let mut owned = pod(&["gpu-fraction=0.5"]);
-    owned["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j"}]);
+    let mut owned = sharing_pod_of_a_job();
     let expected = mutated(&owned, None, &settings());
     let other: Value = serde_json::from_str(&expected.to_string().replace("x2b4c6d", "bcdfghj")).unwrap();
     assert_eq!(

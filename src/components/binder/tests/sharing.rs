@@ -398,15 +398,23 @@ async fn a_bind_request_of_another_client_waits_longer_after_each_failed_attempt
     assert_eq!(status.failed_attempts, Some(5));
 }
 
+impl Case {
+    /// The first bind of a pod that shares a GPU fails.
+    async fn sharing_fails_once(&self, name: &str) -> OrderedBind {
+        let ordered = self.sharing(name).await;
+        self.watch().await;
+        self.lab.fault(on_reservations("create"), refuse(403), Times::Next(1));
+        self.order(vec![ordered.clone()], Vec::new()).await;
+        sleep(MOMENT).await;
+        assert_eq!(self.pod_bound(name).await.as_deref(), Some("False"));
+        ordered
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_condition_of_a_pod_is_corrected_when_it_is_bound_after_a_failure() {
     let case = Case::new().await;
-    let ordered = case.sharing("a").await;
-    case.watch().await;
-    case.lab.fault(on_reservations("create"), refuse(403), Times::Next(1));
-    case.order(vec![ordered.clone()], Vec::new()).await;
-    sleep(MOMENT).await;
-    assert_eq!(case.pod_bound("a").await.as_deref(), Some("False"));
+    let ordered = case.sharing_fails_once("a").await;
     case.watch().await;
     case.with_device(ordered).await;
     sleep(MOMENT).await;
@@ -416,12 +424,7 @@ async fn the_condition_of_a_pod_is_corrected_when_it_is_bound_after_a_failure() 
 #[tokio::test(start_paused = true)]
 async fn the_condition_of_a_pod_is_corrected_when_it_is_bound_without_further_steps_after_a_failure() {
     let case = Case::new().await;
-    let ordered = case.sharing("a").await;
-    case.watch().await;
-    case.lab.fault(on_reservations("create"), refuse(403), Times::Next(1));
-    case.order(vec![ordered], Vec::new()).await;
-    sleep(MOMENT).await;
-    assert_eq!(case.pod_bound("a").await.as_deref(), Some("False"));
+    case.sharing_fails_once("a").await;
 
     let pod = case.lab.seen("a").await.unwrap();
     let none = json!({"metadata": {"annotations": {"gpu-fraction": null}}});

@@ -79,8 +79,8 @@ async fn names(owners: &Owners, pod: &Pod) -> Result<Vec<String>, String> {
     }
 }
 
-#[tokio::test]
-async fn the_chain_is_walked_to_its_top_and_remembered() {
+/// A pod of a ReplicaSet of a Deployment, and the number of reads.
+fn of_deployment() -> (Owners, Arc<AtomicUsize>, Pod) {
     let (owners, reads) = cluster(&[
         (
             "/replicasets/rs",
@@ -88,7 +88,12 @@ async fn the_chain_is_walked_to_its_top_and_remembered() {
         ),
         ("/deployments/web", object("Deployment", "web", &[])),
     ]);
-    let pod = pod(&[reference("ReplicaSet", "rs")]);
+    (owners, reads, pod(&[reference("ReplicaSet", "rs")]))
+}
+
+#[tokio::test]
+async fn the_chain_is_walked_to_its_top_and_remembered() {
+    let (owners, reads, pod) = of_deployment();
     assert_eq!(owners.cached(&pod), None);
     let many = futures::future::join_all((0..50).map(|_| names(&owners, &pod))).await;
     for chain in many {
@@ -177,14 +182,7 @@ async fn default_priorities_that_cannot_be_read_at_the_moment_are_not_taken_for_
 
 #[tokio::test(start_paused = true)]
 async fn owners_that_may_have_changed_are_read_anew() {
-    let (owners, reads) = cluster(&[
-        (
-            "/replicasets/rs",
-            object("ReplicaSet", "rs", &[reference("Deployment", "web")]),
-        ),
-        ("/deployments/web", object("Deployment", "web", &[])),
-    ]);
-    let pod = pod(&[reference("ReplicaSet", "rs")]);
+    let (owners, reads, pod) = of_deployment();
     owners.chain(&pod).await.unwrap();
     owners.chain_anew(&pod).await.unwrap();
     assert_eq!(reads.load(Ordering::SeqCst), 2, "they were just read");
