@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use unikai::api::crds;
-use unikai::components::bus::{Change, Inboxes, Kind, Listener, ToScheduler, channels};
+use unikai::components::bus::{Inboxes, Kind, Listener, ToScheduler, channels};
 use unikai::components::figures::Figures;
 use unikai::components::heartbeat::Heartbeat;
 use unikai::components::history::History;
@@ -165,7 +165,7 @@ impl Run {
         let (mut grouped, mut groups) = (HashSet::new(), HashSet::new());
         while grouped.len() < pods || !missing.is_empty() {
             match self.next().await {
-                ToScheduler::Change(Change::Synced(kind)) => {
+                ToScheduler::Synced(kind) => {
                     missing.retain(|missing| *missing != kind);
                     listed = if needed.contains(&kind) { Instant::now() } else { listed };
                 }

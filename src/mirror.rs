@@ -155,6 +155,17 @@ pub enum PackedChange {
     Requested(Arc<packed::Pod>),
 }
 
+/// A change of an object: created or changed (`there`), or deleted.
+#[must_use]
+pub fn packed_change(object: Object, there: bool) -> PackedChange {
+    let object = object.into();
+    if there {
+        PackedChange::Applied(object)
+    } else {
+        PackedChange::Deleted(object)
+    }
+}
+
 /// A pod's pod group and sub-group, before either is written.
 #[derive(Clone, Debug)]
 pub struct GroupDraft {

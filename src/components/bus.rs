@@ -47,13 +47,15 @@ pub use crate::engine::input::{GroupKey, PodRef};
 pub use crate::engine::overview::{GroupDetails, GroupSeen, NodeSeen, Page, QueueSeen};
 use crate::engine::policy::ActionKind;
 pub use crate::kinds::{Kind, Listener, Object};
+use crate::mirror::PackedChange;
+use crate::mirror::aside::Identity;
 use crate::mirror::claims::allocation::GivenAllocations;
 
-/// Scheduler inbox: the burst of one gang of 4,096 pods. A message is below 128 bytes, and keeps its object, a typed pod of some KiB: while everything is
-/// listed, the inboxes are full, so their size bounds the memory that is needed beyond what is kept. Overflow is awaited: the model must see every
-/// change.
+/// Scheduler inbox: the burst of one gang of 4,096 pods. A message is below 128 bytes, and keeps its object, packed. Overflow is awaited: the model must see
+/// every change.
 const SCHEDULER_INBOX: usize = 4_096;
-/// Inboxes of grouper, podgroups and queues, which handle a change in some microseconds. Overflow is awaited.
+/// Inboxes of grouper, podgroups and queues, which handle a change in some microseconds. A message keeps its object, a typed pod of some KiB, so their size
+/// bounds the memory that is needed beyond what is kept. Overflow is awaited.
 const CHANGES_INBOX: usize = 2_048;
 /// Binder inbox: a batch from each cycle, and the changes of pods and bind requests. The loop only notes and queues. Awaited.
 const BINDER_INBOX: usize = 2_048;
@@ -91,8 +93,12 @@ pub struct Grouping {
 /// **everyone → scheduler**.
 #[derive(Clone, Debug)]
 pub enum ToScheduler {
-    /// From watches.
-    Change(Change),
+    /// From watches, packed: many changes can wait for the end of a cycle, and a typed pod takes twenty times as much memory.
+    Change(PackedChange),
+    /// From watches: an object that cannot be packed, and the text of the panic.
+    Unreadable(Identity, String),
+    /// From watches: every object of the kind has been reported once.
+    Synced(Kind),
     /// From the grouper.
     Grouped(Grouping),
     /// From the grouper: it does not group the pod any more.

@@ -30,8 +30,8 @@ use crate::api::names::{object, reason};
 use crate::clock;
 use crate::components::accounts::Meter;
 use crate::components::bus::{
-    Bus, Change, GroupKey, Kind, Note, Obstacle, ObstacleKind, Outcome, Severity, Subject, ToBinder, ToGrouper,
-    ToPodGroups, ToQueues, ToScheduler, deliver,
+    Bus, GroupKey, Kind, Note, Obstacle, ObstacleKind, Outcome, Severity, Subject, ToBinder, ToGrouper, ToPodGroups,
+    ToQueues, ToScheduler, deliver,
 };
 use crate::components::leadership::{Scope, Terms};
 use crate::components::panics;
@@ -399,16 +399,13 @@ impl Scheduler {
 
     fn take(&mut self, message: ToScheduler) {
         match message {
-            ToScheduler::Change(Change::Applied(object)) => {
+            ToScheduler::Change(change) => {
                 let (settings, leading) = (&self.context.settings, self.led.is_some());
-                trace_events::applied(&self.bus.traces, &object, settings, &self.nodes, leading);
-                self.with_intake(|intake, all| intake.object(object, true, now(), all));
+                trace_events::changed(&self.bus.traces, &change, settings, &self.nodes, leading);
+                self.with_intake(|intake, all| intake.change(&change, now(), all));
             }
-            ToScheduler::Change(Change::Deleted(object)) => {
-                trace_events::deleted(&self.bus.traces, &object);
-                self.with_intake(|intake, all| intake.object(object, false, now(), all));
-            }
-            ToScheduler::Change(Change::Synced(kind)) => self.synced(kind),
+            ToScheduler::Unreadable(object, panic) => self.with_intake(|intake, _| intake.unreadable(object, &panic)),
+            ToScheduler::Synced(kind) => self.synced(kind),
             ToScheduler::Grouped(grouping) => {
                 if self.led.is_some() {
                     trace_events::grouped(&self.bus.traces, &grouping, &self.nodes);

@@ -43,8 +43,9 @@ use crate::components::connection_failures::ConnectionFailed;
 use crate::components::leadership::Leading;
 use crate::components::readiness::Handle;
 use crate::components::retry::Backoff;
-use crate::components::{Context, Error, Settings};
+use crate::components::{Context, Error, Settings, panics};
 use crate::kinds::Condition;
+use crate::mirror;
 
 /// Shortest and longest wait before a failed list or watch is retried. The longest bounds the delay until a newly installed CRD is noticed.
 const RETRY: Backoff = Backoff {
@@ -589,6 +590,20 @@ fn explain(error: &watcher::Error) -> String {
     }
 }
 
+/// A change as the schedulers get it.
+fn packed(change: Change) -> ToScheduler {
+    let (object, there) = match change {
+        Change::Applied(object) => (object, true),
+        Change::Deleted(object) => (object, false),
+        Change::Synced(kind) => return ToScheduler::Synced(kind),
+    };
+    let kept = object.clone();
+    match panics::catch(|| mirror::packed_change(object, there)) {
+        Ok(change) => ToScheduler::Change(change),
+        Err(panic) => ToScheduler::Unreadable(kept.identity(), panic),
+    }
+}
+
 /// Sends a change to all subscribers of the kind.
 async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
     let told = |listener| kind.listeners().contains(&listener);
@@ -601,7 +616,7 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
     if told(Listener::Queues) {
         deliver(&bus.queues, ToQueues::Change(change.clone())).await?;
     }
-    bus.schedulers.send(ToScheduler::Change(change.clone())).await?;
+    bus.schedulers.send(packed(change.clone())).await?;
     // The scheduler gets what these two derive from a change after the change itself.
     if told(Listener::Grouper) {
         deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;

@@ -154,22 +154,13 @@ impl Intake {
         self.rebuild(now, everything)
     }
 
-    /// Applies an object that was created or changed, or deleted (`there` false).
-    pub fn object(&mut self, object: Object, there: bool, now: Time, everything: &Everything) -> Taken {
-        let kept = object.clone();
-        let change = panics::catch(|| change(object, there));
-        match change {
-            Ok(change) => self.change(&change, now, everything),
-            Err(panic) => {
-                // Neither mirror nor engine has been changed.
-                let object = kept.identity();
-                failed(&object, &panic);
-                self.core.mirror.aside.set_object_aside(&object);
-                Taken {
-                    failed_objects: vec![object],
-                    ..Taken::default()
-                }
-            }
+    /// Sets an object aside that could not be packed. Neither mirror nor engine has been changed.
+    pub fn unreadable(&mut self, object: Identity, panic: &str) -> Taken {
+        failed(&object, panic);
+        self.core.mirror.aside.set_object_aside(&object);
+        Taken {
+            failed_objects: vec![object],
+            ..Taken::default()
         }
     }
 
@@ -371,7 +362,7 @@ impl Intake {
                     return;
                 }
                 let kept = object.clone();
-                let told = panics::catch(|| change(object, true))
+                let told = panics::catch(|| mirror::packed_change(object, true))
                     .and_then(|change| self.attempt(&change, now, &mut Taken::default()));
                 broken = told.err().map(|panic| (kept.identity(), panic));
             });
@@ -423,15 +414,6 @@ fn failed(object: &Identity, panic: &str) {
         error = panic,
         "the scheduler failed when it read this object; it is set aside until it changes"
     );
-}
-
-fn change(object: Object, there: bool) -> PackedChange {
-    let object = object.into();
-    if there {
-        PackedChange::Applied(object)
-    } else {
-        PackedChange::Deleted(object)
-    }
 }
 
 #[cfg(test)]

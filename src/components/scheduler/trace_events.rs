@@ -4,38 +4,40 @@ use std::collections::BTreeMap;
 
 use super::cycle::Timeline;
 use crate::clock;
-use crate::components::bus::{CycleSeen, GroupKey, GroupOutcome, Grouping, Object, TraceEvent, Traces};
+use crate::components::bus::{CycleSeen, GroupKey, GroupOutcome, Grouping, TraceEvent, Traces};
 use crate::components::{Settings, pods};
 use crate::engine::decision::Decisions;
-use crate::mirror::Shard;
+use crate::mirror::packed::Pod;
+use crate::mirror::{PackedChange, PackedObject, Shard};
 
-/// An object was created or changed. `leading`: the pods of this shard are bound by this process.
-pub fn applied(traces: &Traces, object: &Object, settings: &Settings, shard: &Shard, leading: bool) {
-    let Object::Pod(pod) = object else { return };
-    if !traces.are_on() || !shard.selects(&**pod) {
+/// An object was created, changed or deleted. `leading`: the pods of this shard are bound by this process.
+pub fn changed(traces: &Traces, change: &PackedChange, settings: &Settings, shard: &Shard, leading: bool) {
+    if !traces.are_on() {
         return;
     }
-    if !leading {
-        if pods::is_bound(pod) {
-            deleted(traces, object);
+    match change {
+        PackedChange::Applied(PackedObject::Pod(pod)) if shard.takes(&pod.labels) => {
+            let bound = pod.node.is_some();
+            let is_ours = *pod.scheduler == *settings.scheduler_name;
+            if leading && is_ours && !bound && pod.deleted.is_none() {
+                traces.tell(|| TraceEvent::Pod {
+                    pod: pod.pod.clone(),
+                    group: pod.group.clone(),
+                    at: clock::system_time(),
+                });
+            } else if !leading && bound {
+                // Another process bound it.
+                gone(traces, pod);
+            }
         }
-        return;
-    }
-    let waits = || pods::is_ours(pod, settings) && !pods::is_bound(pod) && pod.metadata.deletion_timestamp.is_none();
-    if waits() {
-        traces.tell(|| TraceEvent::Pod {
-            pod: pods::pod_ref(pod),
-            group: pods::annotated_group(pod),
-            at: clock::system_time(),
-        });
+        PackedChange::Deleted(PackedObject::Pod(pod)) => gone(traces, pod),
+        _ => {}
     }
 }
 
-/// An object was deleted, or is a pod that another process bound.
-pub fn deleted(traces: &Traces, object: &Object) {
-    let Object::Pod(pod) = object else { return };
+fn gone(traces: &Traces, pod: &Pod) {
     traces.tell(|| TraceEvent::Gone {
-        uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
+        uid: pod.pod.uid.clone(),
         at: clock::system_time(),
     });
 }

@@ -14,6 +14,7 @@ use crate::api::Queue;
 use crate::components::bus::{self, Object};
 use crate::components::leadership::Terms;
 use crate::components::readiness::Readiness;
+use crate::mirror::{PackedChange, PackedObject};
 
 fn queue(name: &str, uid: &str, version: &str, spec: Value) -> Guarded<Queue> {
     let meta = json!({"name": name, "uid": uid, "resourceVersion": version});
@@ -197,11 +198,11 @@ async fn one_malformed_object_never_stops_a_watch() {
     let watching = tokio::spawn(watch::<Queue>(feed));
     let first = inboxes.schedulers[0].recv().await;
     assert!(
-        matches!(first, Some(ToScheduler::Change(Change::Applied(Object::Queue(queue)))) if queue.spec.priority == Some(7))
+        matches!(first, Some(ToScheduler::Change(PackedChange::Applied(PackedObject::Queue(queue)))) if queue.spec.priority == Some(7))
     );
     assert!(matches!(
         inboxes.schedulers[0].recv().await,
-        Some(ToScheduler::Change(Change::Synced(Kind::Queue)))
+        Some(ToScheduler::Synced(Kind::Queue))
     ));
     assert_eq!(stores.queues.len(), 1);
     watching.abort();
@@ -248,7 +249,7 @@ async fn a_kind_that_is_not_installed_yet_is_named_and_waited_for() {
     assert_eq!(readiness.waiting(), [("watch-queues".to_owned(), reason.to_owned())]);
     assert!(matches!(
         inboxes.schedulers[0].recv().await,
-        Some(ToScheduler::Change(Change::Synced(Kind::Queue)))
+        Some(ToScheduler::Synced(Kind::Queue))
     ));
     assert!(readiness.waiting().is_empty());
     watching.abort();

@@ -73,9 +73,9 @@ impl Cluster {
             Object::Pod(pod) => drop(self.stores.pods.insert(Pod::clone(&pod))),
             other => panic!("{other:?}"),
         }
-        let taken = self
-            .intake
-            .object(object, true, NOW, &|tell| self.stores.objects().for_each(tell));
+        let taken = self.intake.change(&mirror::packed_change(object, true), NOW, &|tell| {
+            self.stores.objects().for_each(tell)
+        });
         taken
             .failed_objects
             .iter()
@@ -352,7 +352,9 @@ fn a_bound_pod_that_is_set_aside_counts_on_its_node_until_it_is_deleted() {
     let gone = runs(6, Some("the fault"));
     cluster
         .intake
-        .object(gone, false, NOW, &|tell| cluster.stores.objects().for_each(tell));
+        .change(&mirror::packed_change(gone, false), NOW, &|tell| {
+            cluster.stores.objects().for_each(tell)
+        });
     assert_eq!(cluster.bound(), ["waits"]);
 }
 
@@ -465,7 +467,7 @@ fn a_reservation_that_the_watch_shows_counts_until_it_is_deleted_whatever_is_set
     cluster.requested("late");
     let real = reservation("real");
     cluster.stores.pods.remove(&Key::of(&real.metadata));
-    cluster.with_intake(|intake, all| intake.object(Object::Pod(real), false, NOW, all));
+    cluster.with_intake(|intake, all| intake.change(&mirror::packed_change(Object::Pod(real), false), NOW, all));
     assert!(cluster.bound().is_empty(), "it may be created again");
     cluster.settled("late");
     assert_eq!(cluster.bound(), ["whole"]);
