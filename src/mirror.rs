@@ -283,6 +283,9 @@ pub struct Mirror {
     requests: bind_request::Requests,
     lookups: groups::Lookups,
     namespaces: relations::Namespaces,
+    /// Room for relations between pods.
+    room: relations::room::Room,
+    budgets: budget::Budgets,
     /// Bound pods by their node, if that is none of the shard.
     elsewhere: links::Links,
     zones: numa::Zones,
@@ -312,6 +315,8 @@ impl Mirror {
             requests: bind_request::Requests::default(),
             lookups: groups::Lookups::default(),
             namespaces: relations::Namespaces::default(),
+            room: relations::room::Room::default(),
+            budgets: budget::Budgets::default(),
             elsewhere: links::Links::default(),
             zones: numa::Zones::default(),
             volumes: volumes::Volumes::default(),
@@ -407,7 +412,10 @@ impl Mirror {
                 return;
             }
         }
-        self.aside.limit("Pod", || key.into(), pod.excess.as_deref().copied());
+        let admission = self.room.note_pod(key, old.as_deref(), Some(pod));
+        let excess = pod.excess.as_deref().copied();
+        let excess = excess.or_else(|| self.room.excess(&pod.pod.namespace, key));
+        self.aside.limit("Pod", || key.into(), excess);
         self.claims.note_pod(key, old.as_deref(), Some(pod));
         let new = self.read_pod(pod, Some(out));
         // Its volumes do not change, but a pod that was set aside was recorded without them.
@@ -417,7 +425,7 @@ impl Mirror {
         if self.settings.config_maps {
             self.config_maps.note_pod(key, old.as_deref(), Some(pod));
         }
-        let same = old.is_some_and(|old| self.read_pod(&old, None) == new);
+        let same = !admission.turned && old.is_some_and(|old| self.read_pod(&old, None) == new);
         if let Some(node) = pod.node.as_deref()
             && self.settings.fallback_queue.is_some()
             && !new.foreign
@@ -428,6 +436,15 @@ impl Mirror {
         self.pods.insert(Arc::clone(pod));
         if !same {
             out.events.push(Event::Pod(Box::new(new)));
+        }
+        self.pods_admitted(&admission.admitted, out);
+    }
+
+    /// There is room now for the relations of these pods.
+    fn pods_admitted(&mut self, keys: &[Box<str>], out: &mut Output) {
+        for pod in keys.iter().filter_map(|key| self.pods.get(key)) {
+            self.aside.limit("Pod", || pod.key.clone(), None);
+            out.events.push(Event::Pod(Box::new(self.read_pod(pod, None))));
         }
     }
 
@@ -442,12 +459,14 @@ impl Mirror {
             if let Some(node) = known.as_ref().and_then(|known| known.node.as_deref()) {
                 self.elsewhere.remove(node, key);
             }
+            let admission = self.room.note_pod(key, known.as_deref(), None);
             self.claims.note_pod(key, known.as_deref(), None);
             self.volumes.leave(key, pod);
             if self.settings.config_maps {
                 self.config_maps.note_pod(key, known.as_deref(), None);
             }
             out.events.push(Event::PodGone(uid.into()));
+            self.pods_admitted(&admission.admitted, out);
         }
         if let Some(membership) = self.memberships.remove(uid) {
             self.leave_draft(&membership.group, out);
@@ -478,6 +497,12 @@ impl Mirror {
             &mut problems,
         );
         self.belong(pod, &mut input);
+        if let Some(excess) = self.room.excess(&pod.pod.namespace, &pod.key) {
+            let problem = Problem::ExceededLimit(excess);
+            input.relations = None;
+            input.blocked.get_or_insert_with(|| problem.to_string().into());
+            problems.push(problem);
+        }
         input.volumes = self.volumes.of(pod).map(Arc::new);
         if self.settings.config_maps && input.blocked.is_none() {
             input.blocked = self.config_maps.missing(pod);

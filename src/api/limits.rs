@@ -56,6 +56,18 @@ pub const SELECTOR_VALUES: usize = 512;
 pub const SELECTOR_ENTRIES_PER_POD: usize = 2_048;
 /// Namespace selectors in the affinity terms of one pod. Each is resolved to the names of all namespaces that it selects, anew when one changes.
 pub const NAMESPACE_SELECTORS_PER_POD: usize = 8;
+/// Requirements, values and namespaces in the different affinity terms and spread constraints of one namespace's pods, with one more for each. Each is
+/// weighed against all pods of the namespace. Thousands of workloads with terms of their own have less.
+pub const RELATION_ENTRIES_PER_NAMESPACE: usize = 16_384;
+/// The same of those that select in other namespaces, or by no value of a label: they are weighed against the pods of everyone, or all of one's own.
+/// 400 jobs with a domain each to themselves, as JobSets may ask for, have as many.
+pub const WIDE_RELATION_ENTRIES_PER_NAMESPACE: usize = 2_048;
+/// Labels, requirements, values and tolerations in the different choices of nodes on which spread constraints of one namespace's pods count, with one
+/// more for each. Each is compared with all nodes. A pod may have five thousand alone.
+pub const SPREAD_NODE_ENTRIES_PER_NAMESPACE: usize = 8_192;
+/// Requirements and values in the selectors of one namespace's disruption budgets, with one more for each budget. Each is compared with every pod of the
+/// namespace that may be evicted. A thousand budgets with three labels each have as many.
+pub const BUDGET_ENTRIES_PER_NAMESPACE: usize = 4_096;
 /// Tolerations of one pod. Each taint of each node is compared with them.
 pub const TOLERATIONS_PER_POD: usize = 128;
 /// Ports of one pod's containers. Each host port is compared with those of every pod on a node.

@@ -446,12 +446,14 @@ impl Model {
 
     /// Recounts all relations between pods, and finds the counters that each pod belongs to.
     fn count_neighbours(&mut self) {
-        self.neighbours.restart(&self.nodes, self.epochs.of(Change::NodeSpecs));
+        let mut neighbours = std::mem::take(&mut self.neighbours);
+        neighbours.restart(&self.nodes, self.epochs.of(Change::NodeSpecs));
         let ids: Vec<PodId> = self.pods.ids().collect();
         for id in ids {
-            self.pods[id].counted = self.neighbours.counted(&self.pods[id].input);
+            self.pods[id].counted = neighbours.counted(&self.pods[id].input);
         }
-        self.neighbours = self.neighbours_counted_anew();
+        self.add_places(&mut neighbours);
+        self.neighbours = neighbours;
     }
 
     /// The counters of relations between pods, recounted from the places of all pods.
@@ -459,6 +461,12 @@ impl Model {
     fn neighbours_counted_anew(&self) -> Neighbours {
         let mut neighbours = self.neighbours.clone();
         neighbours.restart(&self.nodes, self.epochs.of(Change::NodeSpecs));
+        self.add_places(&mut neighbours);
+        neighbours
+    }
+
+    /// Counts the places of all pods in empty counters.
+    fn add_places(&self, neighbours: &mut Neighbours) {
         for (_, pod) in self.pods.iter() {
             let places = [(&pod.state.hold, pod.state.leaving), (&pod.state.plan, false)];
             for (place, leaving) in places {
@@ -472,7 +480,6 @@ impl Model {
                 }
             }
         }
-        neighbours
     }
 
     /// Storage used and promised, recounted from the places of all pods.

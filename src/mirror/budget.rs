@@ -1,15 +1,28 @@
 //! PodDisruptionBudget objects → disruption budgets.
 //!
+//! Those of one namespace are limited: each of its pods that may be evicted is compared with all of them. Which ones count depends on their names alone, not
+//! on the order in which they come.
+//!
 //! Absent: `unhealthyPodEvictionPolicy`. Unready pods count like others, although the API server may allow their eviction.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 
+use super::bounds::{self, ExceededLimit};
 use super::identity::object_key;
-use super::{Entry, Mirror, Output, Problem, bounds, name, relations};
-use crate::engine::input::{BudgetInput, Event, PodSelector};
+use super::{Entry, Mirror, Output, Problem, name, relations};
+use crate::api::limits;
+use crate::engine::input::{BudgetInput, Event, Name, PodSelector};
+
+/// Why a budget does not count although it is sound.
+const ONE_TOO_MANY: ExceededLimit = ExceededLimit {
+    what: "requirements and values in the disruption budgets of the namespace up to this one",
+    limit: limits::BUDGET_ENTRIES_PER_NAMESPACE,
+};
 
 /// Reads a budget. While the controller has not observed its latest generation it allows nothing: the API server would refuse every eviction.
 #[must_use]
@@ -29,32 +42,131 @@ pub fn read(budget: &PodDisruptionBudget) -> BudgetInput {
     }
 }
 
+/// The budgets that exceed no limit of their own, by namespace.
+#[derive(Debug, Default)]
+pub struct Budgets(BTreeMap<Name, Here>);
+
+/// Those of one namespace.
+#[derive(Debug, Default)]
+struct Here {
+    budgets: BTreeMap<Name, BudgetInput>,
+    /// The weight of all.
+    weight: usize,
+}
+
+fn weight(budget: &BudgetInput) -> usize {
+    1 + relations::weight(budget.pods.labels.as_deref().unwrap_or_default())
+}
+
+impl Here {
+    fn put(&mut self, budget: BudgetInput) {
+        self.remove(&budget.name.clone());
+        self.weight += weight(&budget);
+        self.budgets.insert(budget.name.clone(), budget);
+    }
+
+    fn remove(&mut self, name: &Name) {
+        if let Some(budget) = self.budgets.remove(name) {
+            self.weight -= weight(&budget);
+        }
+    }
+
+    /// The first budget that does not count; `None`: all count.
+    fn first_beyond(&self) -> Option<Name> {
+        if self.weight <= limits::BUDGET_ENTRIES_PER_NAMESPACE {
+            return None;
+        }
+        let mut sum = 0;
+        let mut all = self.budgets.values();
+        let first = all.find(|budget| {
+            sum += weight(budget);
+            sum > limits::BUDGET_ENTRIES_PER_NAMESPACE
+        });
+        first.map(|budget| budget.name.clone())
+    }
+
+    /// The budgets from one name up to another; `None` comes after all.
+    fn between(&self, one: Option<Name>, other: Option<Name>) -> Vec<Name> {
+        let (from, to) = match (one, other) {
+            (Some(one), Some(other)) => (one.clone().min(other.clone()), Bound::Excluded(one.max(other))),
+            (Some(from), None) | (None, Some(from)) => (from, Bound::Unbounded),
+            (None, None) => return Vec::new(),
+        };
+        // A range from a name up to itself is not allowed.
+        if to == Bound::Excluded(from.clone()) {
+            return Vec::new();
+        }
+        let range = self.budgets.range((Bound::Included(from), to));
+        range.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+impl Budgets {
+    fn first_beyond(&self, namespace: &Name) -> Option<Name> {
+        self.0.get(namespace).and_then(Here::first_beyond)
+    }
+
+    /// A sound budget, and whether it counts.
+    fn find(&self, namespace: &Name, name: &Name) -> Option<(&BudgetInput, bool)> {
+        let here = self.0.get(namespace)?;
+        let counts = here.first_beyond().is_none_or(|beyond| *name < beyond);
+        Some((here.budgets.get(name)?, counts))
+    }
+
+    /// Records or removes a budget. Returns the others that count from now on, or do not any more.
+    fn change(&mut self, namespace: &Name, name: &Name, budget: Option<BudgetInput>) -> Vec<Name> {
+        let before = self.first_beyond(namespace);
+        let here = self.0.entry(namespace.clone()).or_default();
+        match budget {
+            Some(budget) => here.put(budget),
+            None => here.remove(name),
+        }
+        let after = here.first_beyond();
+        let mut others = here.between(before, after);
+        others.retain(|other| other != name);
+        if here.budgets.is_empty() {
+            self.0.remove(namespace);
+        }
+        others
+    }
+}
+
+impl Mirror {
+    /// Tells the engine of a budget, or that it is gone or does not count. `excess`: its own.
+    fn tell_budget(&mut self, namespace: &Name, name: &Name, excess: Option<ExceededLimit>, out: &mut Output) {
+        let found = self.budgets.find(namespace, name);
+        let excess = excess.or(found.filter(|(_, counts)| !counts).map(|_| ONE_TOO_MANY));
+        let event = match found {
+            Some((budget, true)) => Event::Budget(Box::new(budget.clone())),
+            Some((_, false)) | None => Event::BudgetGone {
+                namespace: namespace.clone(),
+                name: name.clone(),
+            },
+        };
+        let key = || object_key(namespace, name);
+        self.aside.limit("PodDisruptionBudget", key, excess);
+        if let Some(excess) = excess {
+            let problem = Problem::ExceededLimit(excess);
+            out.reject("PodDisruptionBudget", namespace, name, problem);
+        }
+        out.events.push(event);
+    }
+}
+
 impl Entry for PodDisruptionBudget {
     type Packed = Self;
     fn trim(&mut self) {
         bounds::cut_budget(self);
     }
     fn changed(object: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
-        let (namespace, budget) = (object.namespace().unwrap_or_default(), object.name_any());
+        let (namespace, budget) = (name(&object.namespace().unwrap_or_default()), name(&object.name_any()));
         let excess = bounds::of_budget(object).filter(|_| there);
-        let key = object_key(&namespace, &budget);
-        mirror.aside.limit("PodDisruptionBudget", || key.clone(), excess);
-        if there && excess.is_none() {
-            out.events.push(Event::Budget(Box::new(read(object))));
-            return;
+        let sound = (there && excess.is_none()).then(|| read(object));
+        let others = mirror.budgets.change(&namespace, &budget, sound);
+        mirror.tell_budget(&namespace, &budget, excess, out);
+        for other in others {
+            mirror.tell_budget(&namespace, &other, None, out);
         }
-        if let Some(excess) = excess {
-            out.reject(
-                "PodDisruptionBudget",
-                &namespace,
-                &budget,
-                Problem::ExceededLimit(excess),
-            );
-        }
-        out.events.push(Event::BudgetGone {
-            namespace: name(&namespace),
-            name: name(&budget),
-        });
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Namespace selectors are resolved here, to the names of the namespaces that they select at present. Absent: spread constraints with `ScheduleAnyway`.
 
+pub mod room;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ use k8s_openapi::api::core::v1::{Affinity, Namespace, PodAffinityTerm, PodSpec, 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
-use super::packed::Pod;
+use super::packed::{Phase, Pod};
 use super::{Entry, Mirror, Output, name};
 use crate::engine::input::{Name, NodeRequirement, PodSelector, PodTerm, Relations, SelectorOp, Spread};
 
@@ -108,14 +110,48 @@ fn selects_namespaces(spec: &PodSpec) -> bool {
     })
 }
 
+/// The spec of a pod that may have relations to others. One that has ended has none any more.
+fn relating(pod: &Pod) -> Option<&PodSpec> {
+    let spec = pod.spec().filter(|_| pod.phase != Phase::Succeeded)?;
+    let to_others = |affinity: &Affinity| affinity.pod_affinity.is_some() || affinity.pod_anti_affinity.is_some();
+    let relates = spec.topology_spread_constraints.is_some() || spec.affinity.as_ref().is_some_and(to_others);
+    relates.then_some(spec)
+}
+
+/// The affinity and anti-affinity terms to other pods: those of required affinity (`near`), or all others.
+fn terms_of(spec: &PodSpec, near: bool) -> impl Iterator<Item = &PodAffinityTerm> {
+    let affinity = spec.affinity.iter();
+    let to = affinity.clone().filter_map(|affinity| affinity.pod_affinity.as_ref());
+    let from = affinity.filter_map(|affinity| affinity.pod_anti_affinity.as_ref());
+    let required = to
+        .clone()
+        .filter(move |_| near)
+        .filter_map(|to| to.required_during_scheduling_ignored_during_execution.as_ref());
+    let apart = from
+        .clone()
+        .filter(move |_| !near)
+        .filter_map(|from| from.required_during_scheduling_ignored_during_execution.as_ref());
+    let preferred = to
+        .filter_map(|to| to.preferred_during_scheduling_ignored_during_execution.as_ref())
+        .chain(from.filter_map(|from| from.preferred_during_scheduling_ignored_during_execution.as_ref()))
+        .filter(move |_| !near);
+    let preferred = preferred.flatten().map(|one| &one.pod_affinity_term);
+    required.chain(apart).flatten().chain(preferred)
+}
+
+/// How much it takes to compare with requirements: their values, at least one each.
+#[must_use]
+pub fn weight(requirements: &[NodeRequirement]) -> usize {
+    requirements
+        .iter()
+        .map(|requirement| requirement.values.len().max(1))
+        .sum()
+}
+
 /// The relations of a pod; `None` if it has none.
 #[must_use]
 pub fn read(pod: &Pod, namespaces: &Namespaces) -> Option<Relations> {
-    let spec = pod.spec()?;
-    let to_others = |affinity: &Affinity| affinity.pod_affinity.is_some() || affinity.pod_anti_affinity.is_some();
-    if spec.topology_spread_constraints.is_none() && !spec.affinity.as_ref().is_some_and(to_others) {
-        return None;
-    }
+    let spec = relating(pod)?;
     let mut relations = Relations::default();
     let term = |term: &PodAffinityTerm| read_term(term, pod, namespaces);
     if let Some(near) = spec

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod history;
+mod room;
 
 use serde::de::DeserializeOwned;
 

@@ -24,8 +24,8 @@ use arena::{Arena, EVIL, OPERATOR, pod, with_fraction, with_gpus};
 use bulk::{
     annotations_are_wrong_at_length, every_pod_is_of_another_kind, nodes_are_chosen_from_long_lists,
     owners_have_endless_names, pod_groups_say_it_at_length, pod_groups_with_many_sub_groups_change_all_the_time,
-    pods_ask_for_thousands_of_resources, pods_have_thousands_of_owners, selectors_list_all_that_they_may,
-    storms_of_pods_come_and_go, volumes_say_much,
+    pods_ask_for_thousands_of_resources, pods_have_thousands_of_owners, relations_are_about_every_pod,
+    selectors_list_all_that_they_may, storms_of_pods_come_and_go, volumes_say_much,
 };
 use changes::{
     claims_are_as_deep_as_can_be_written, claims_come_and_go_by_the_thousand,
@@ -121,6 +121,7 @@ attacks! {
     owners_have_endless_names,
     pods_have_thousands_of_owners,
     selectors_list_all_that_they_may,
+    relations_are_about_every_pod,
     nodes_are_chosen_from_long_lists,
     volumes_say_much,
     annotations_are_wrong_at_length,

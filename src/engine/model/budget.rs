@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::engine::input::{BudgetInput, Name, PodInput, PodStatus};
 
-use super::relations::selects;
+use super::relations::{Labelled, selects};
 
 /// All budgets, by namespace and name.
 #[derive(Debug, Default)]
@@ -78,8 +78,11 @@ impl Budgets {
 
     /// The budgets that select a pod.
     fn of<'b>(&'b self, pod: &'b PodInput) -> impl Iterator<Item = (&'b Name, &'b Budget)> {
-        let here = self.budgets.get(&pod.pod.namespace).into_iter().flatten();
-        here.filter(|(_, budget)| budget.counts(pod))
+        let here = self.budgets.get(&pod.pod.namespace);
+        let here = here.filter(|_| pod.status == PodStatus::Running);
+        let pod = Labelled::of(pod, here.map_or(0, BTreeMap::len));
+        let all = here.into_iter().flatten();
+        all.filter(move |(_, budget)| pod.is_selected_by(&budget.input.pods))
     }
 
     /// Whether all of these pods together may be evicted. The API server never evicts a pod that two budgets select.

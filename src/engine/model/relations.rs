@@ -19,6 +19,7 @@ use super::constraints::Constraints;
 use super::epochs::{Epoch, Seen};
 use super::ids::{CounterId, NodeId};
 use super::node::Node;
+use super::node_set::NodeSet;
 use super::selectors::{meets, selects_node, tolerates_taints};
 
 /// Counters, by id.
@@ -30,7 +31,7 @@ struct Subject {
     pods: Arc<[PodSelector]>,
     label: Name,
     /// `None`: on all nodes.
-    counted_nodes: Option<CountedNodes>,
+    counted_nodes: Option<Arc<CountedNodes>>,
 }
 
 /// Which nodes count for a spread constraint.
@@ -71,14 +72,22 @@ impl CountedNodes {
     }
 }
 
+/// The nodes that count for some spread constraints. They are shared by all labels, whose values take far more memory.
+#[derive(Clone, Debug)]
+struct Filter {
+    counted_nodes: Arc<CountedNodes>,
+    nodes: NodeSet,
+}
+
 /// A node label as a partition of nodes, or of some of them.
 #[derive(Clone, Debug, Default)]
 struct Key {
     label: Name,
-    counted_nodes: Option<CountedNodes>,
-    /// The key of all nodes with this label. Values have the same numbers there.
+    /// The filter of nodes; `None`: all nodes.
+    filter: Option<usize>,
+    /// The key of all nodes with this label, which has the values.
     all: usize,
-    /// By node position.
+    /// By node position. Empty unless it is the key of all nodes.
     values: Vec<Option<u32>>,
     /// Number of values.
     distinct: usize,
@@ -162,7 +171,9 @@ pub struct CountedPod<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
     keys: Vec<Key>,
-    key_of: Table<(Name, Option<CountedNodes>), usize>,
+    key_of: Table<(Name, Option<usize>), usize>,
+    filters: Vec<Filter>,
+    filter_of: Table<Arc<CountedNodes>, usize>,
     counters: Arena<CounterId, Counter>,
     by_subject: Table<Subject, CounterId>,
     /// Counters by namespace, for subjects limited to some: relations within one namespace cost nothing in others.
@@ -210,6 +221,52 @@ const NAMESPACES_LISTED: usize = 64;
 
 /// Unused counters that are kept, per used one.
 const SLACK: usize = 2;
+/// Unused counters that are kept in all. They are counted like others, and must not outgrow what a namespace may have.
+const UNUSED_MOST: usize = 256;
+
+/// So many look-ups in the labels of a pod are made one after another.
+const FEW_LOOK_UPS: usize = 8;
+
+/// A pod whose labels are looked up often: by the selectors of many counters or budgets.
+pub struct Labelled<'p> {
+    pod: &'p PodInput,
+    /// By key; empty if there are few look-ups.
+    sorted: Vec<(&'p str, &'p str)>,
+}
+
+impl<'p> Labelled<'p> {
+    /// A pod, for so many selectors.
+    #[must_use]
+    pub fn of(pod: &'p PodInput, selectors: usize) -> Self {
+        let mut sorted = Vec::new();
+        if selectors > FEW_LOOK_UPS {
+            sorted.extend(pod.labels.iter());
+            sorted.sort_unstable();
+        }
+        Self { pod, sorted }
+    }
+
+    fn label(&self, key: &str) -> Option<&'p str> {
+        if self.sorted.is_empty() {
+            return self.pod.labels.get(key);
+        }
+        let at = self.sorted.binary_search_by(|(other, _)| (*other).cmp(key)).ok()?;
+        Some(self.sorted[at].1)
+    }
+
+    /// Whether a selector selects it.
+    #[must_use]
+    pub fn is_selected_by(&self, selector: &PodSelector) -> bool {
+        let Some(requirements) = &selector.labels else {
+            return false;
+        };
+        let here = |namespaces: &Vec<Name>| namespaces.binary_search(&self.pod.pod.namespace).is_ok();
+        selector.namespaces.as_ref().is_none_or(here)
+            && requirements
+                .iter()
+                .all(|requirement| meets(requirement, self.label(&requirement.key)))
+    }
+}
 
 impl Neighbours {
     /// Whether there are no counters.
@@ -240,7 +297,7 @@ impl Neighbours {
         let preferred = preferred.collect();
         let labels: Vec<Name> = relations.spread.iter().map(|spread| spread.key.clone()).collect();
         let spread = relations.spread.iter().map(|spread| {
-            let counted_nodes = CountedNodes::of(spread, constraints, &labels);
+            let counted_nodes = self.shared(CountedNodes::of(spread, constraints, &labels));
             self.counter(subject(
                 Arc::new([spread.pods.clone()]),
                 &spread.key,
@@ -269,7 +326,8 @@ impl Neighbours {
             counter.users -= 1;
             self.unused += usize::from(counter.users == 0);
         }
-        if self.unused > 64 + SLACK * (self.by_subject.len() - self.unused) {
+        let spare = 64 + SLACK * (self.by_subject.len() - self.unused);
+        if self.unused > spare.min(UNUSED_MOST) {
             let unused: Vec<CounterId> = self
                 .counters
                 .iter()
@@ -286,14 +344,17 @@ impl Neighbours {
         }
     }
 
-    /// Removes the node labels that no counter uses. The values are to be rebuilt afterwards.
+    /// Removes the node labels, and the filters of nodes, that no counter uses. The values are to be rebuilt afterwards.
     fn forget_unused_keys(&mut self) {
+        self.keys.clear();
+        self.filters.clear();
+        (self.key_of, self.filter_of) = (Table::default(), Table::default());
         let ids: Vec<CounterId> = self.counters.ids().collect();
-        let keys = std::mem::take(&mut self.keys);
-        self.key_of = Table::default();
         for id in ids {
-            let old = &keys[self.counters[id].key];
-            self.counters[id].key = self.key(&old.label, old.counted_nodes.as_ref());
+            let Subject {
+                label, counted_nodes, ..
+            } = self.counters[id].subject.clone();
+            self.counters[id].key = self.key(&label, counted_nodes.as_ref());
         }
     }
 
@@ -313,16 +374,17 @@ impl Neighbours {
         id
     }
 
-    fn key(&mut self, label: &Name, counted_nodes: Option<&CountedNodes>) -> usize {
-        let wanted = (label.clone(), counted_nodes.cloned());
+    fn key(&mut self, label: &Name, counted_nodes: Option<&Arc<CountedNodes>>) -> usize {
+        let filter = counted_nodes.map(|counted_nodes| self.filter(counted_nodes));
+        let wanted = (label.clone(), filter);
         if let Some(&at) = self.key_of.get(&wanted) {
             return at;
         }
-        let all = counted_nodes.map(|_| self.key(label, None));
+        let all = filter.map(|_| self.key(label, None));
         let at = self.keys.len();
         self.keys.push(Key {
             label: label.clone(),
-            counted_nodes: counted_nodes.cloned(),
+            filter,
             all: all.unwrap_or(at),
             ..Key::default()
         });
@@ -330,10 +392,44 @@ impl Neighbours {
         at
     }
 
+    fn filter(&mut self, counted_nodes: &Arc<CountedNodes>) -> usize {
+        if let Some(&at) = self.filter_of.get(counted_nodes) {
+            return at;
+        }
+        let at = self.filters.len();
+        self.filters.push(Filter {
+            counted_nodes: Arc::clone(counted_nodes),
+            nodes: NodeSet::default(),
+        });
+        self.filter_of.insert(Arc::clone(counted_nodes), at);
+        at
+    }
+
+    /// The copy of the filter that is kept, if there is one: it may list thousands of nodes.
+    fn shared(&self, counted_nodes: CountedNodes) -> Arc<CountedNodes> {
+        let known = self.filter_of.get(&counted_nodes);
+        known.map_or_else(
+            || Arc::new(counted_nodes),
+            |at| Arc::clone(&self.filters[*at].counted_nodes),
+        )
+    }
+
     /// Number of node labels, with the nodes that count, that are kept.
     #[cfg(test)]
     pub fn labels(&self) -> usize {
         self.keys.len()
+    }
+
+    /// Number of values of node labels that are kept: one for each node and label.
+    #[cfg(test)]
+    pub fn values_kept(&self) -> usize {
+        self.keys.iter().map(|key| key.values.len()).sum()
+    }
+
+    /// Number of counters, used or not.
+    #[cfg(test)]
+    pub fn counters(&self) -> usize {
+        self.by_subject.len()
     }
 
     /// Number of counters that are checked for a pod.
@@ -355,16 +451,16 @@ impl Neighbours {
             .into_iter()
             .chain([&self.anywhere])
             .flat_map(|candidates| candidates.of(pod))
-            .filter(|id| {
-                self.counters[*id]
-                    .subject
-                    .pods
-                    .iter()
-                    .all(|selector| selects(selector, pod))
-            })
             .collect();
         found.sort_unstable();
         found.dedup();
+        let pod = Labelled::of(pod, found.len());
+        let selects = |id: CounterId| {
+            let selectors = &self.counters[id].subject.pods;
+            selectors.iter().all(|selector| pod.is_selected_by(selector))
+        };
+        found.retain(|id| selects(*id));
+        found.shrink_to_fit();
         found
     }
 
@@ -376,24 +472,7 @@ impl Neighbours {
 
     /// Empties all counters, and rebuilds the values of node labels.
     pub fn restart(&mut self, nodes: &Arena<NodeId, Node>, node_specs: Epoch) {
-        for at in 0..self.keys.len() {
-            let key = &self.keys[at];
-            let (mut seen, mut values) = (Table::default(), vec![None; nodes.slots()]);
-            for (id, node) in nodes.iter().filter(|(_, node)| node.input.is_some()) {
-                values[id.at()] = match &key.counted_nodes {
-                    None => node.label(&key.label).map(|value| {
-                        let next = seen.len() as u32;
-                        *seen.entry(value).or_insert(next)
-                    }),
-                    Some(counted_nodes) => self.keys[key.all].values[id.at()].filter(|_| counted_nodes.has(node)),
-                };
-            }
-            let mut distinct: Vec<u32> = values.iter().copied().flatten().collect();
-            distinct.sort_unstable();
-            distinct.dedup();
-            let key = &mut self.keys[at];
-            (key.values, key.distinct) = (values, distinct.len());
-        }
+        self.find_values(nodes);
         (self.in_namespace, self.anywhere) = (Table::default(), Candidates::default());
         let ids: Vec<CounterId> = self.counters.ids().collect();
         for id in ids {
@@ -404,7 +483,7 @@ impl Neighbours {
             counter.total = 0;
             counter.levels.clear();
             let key = &self.keys[counter.key];
-            if key.counted_nodes.is_some() && key.distinct > 0 {
+            if key.filter.is_some() && key.distinct > 0 {
                 counter.levels.insert(0, key.distinct);
             }
             let requirements = counter
@@ -420,7 +499,8 @@ impl Neighbours {
                 .pods
                 .iter()
                 .filter_map(|selector| selector.namespaces.as_ref())
-                .find(|namespaces| namespaces.len() <= NAMESPACES_LISTED);
+                .filter(|namespaces| namespaces.len() <= NAMESPACES_LISTED)
+                .min_by_key(|namespaces| namespaces.len());
             match namespaces {
                 Some(namespaces) => {
                     for namespace in namespaces {
@@ -432,6 +512,30 @@ impl Neighbours {
             }
         }
         self.counted.catch_up(self.listed + node_specs);
+    }
+
+    /// Rebuilds the values of node labels, and which nodes count where.
+    fn find_values(&mut self, nodes: &Arena<NodeId, Node>) {
+        for filter in &mut self.filters {
+            let counted = nodes.iter().filter(|(_, node)| filter.counted_nodes.has(node));
+            filter.nodes = counted.map(|(id, _)| id.at()).collect();
+        }
+        // The key of all nodes stands before those of some.
+        for at in 0..self.keys.len() {
+            match self.keys[at].filter {
+                None => {
+                    let (values, distinct) = values_of(&self.keys[at].label, nodes);
+                    (self.keys[at].values, self.keys[at].distinct) = (values, distinct);
+                }
+                Some(filter) => {
+                    let values = &self.keys[self.keys[at].all].values;
+                    let counted = self.filters[filter].nodes.iter();
+                    let counted = counted.filter_map(|node| values.get(node).copied().flatten());
+                    let distinct: NodeSet = counted.map(|value| value as usize).collect();
+                    self.keys[at].distinct = distinct.count();
+                }
+            }
+        }
     }
 
     /// Adds (`sign` 1) or subtracts (-1) a pod on a node.
@@ -479,11 +583,11 @@ impl Neighbours {
     /// The value of a counter's label on a node that counts.
     #[must_use]
     pub fn value(&self, counter: CounterId, node: NodeId) -> Option<u32> {
-        self.keys[self.counters[counter].key]
-            .values
-            .get(node.at())
-            .copied()
-            .flatten()
+        let key = &self.keys[self.counters[counter].key];
+        let counts = key
+            .filter
+            .is_none_or(|filter| self.filters[filter].nodes.has(node.at()));
+        self.label_value(counter, node).filter(|_| counts)
     }
 
     /// Pods counted at a value.
@@ -537,9 +641,9 @@ impl Neighbours {
         weights.map(|(value, weight)| (*value, *weight))
     }
 
-    /// Adds amounts by value to the nodes with these values, by node position.
+    /// Adds amounts by value to the nodes with these values, by node position. Not for spread constraints.
     pub fn spread_out(&self, counter: CounterId, amounts: impl Iterator<Item = (u32, i64)>, sums: &mut [i64]) {
-        let key = &self.keys[self.counters[counter].key];
+        let key = &self.keys[self.keys[self.counters[counter].key].all];
         let mut by_value = vec![0; key.distinct];
         for (value, amount) in amounts {
             by_value[value as usize] = amount;
@@ -573,17 +677,20 @@ fn bump(map: &mut BTreeMap<u32, i64>, value: u32, amount: i64) {
     }
 }
 
+/// The number of each node's value of a label, by node position, and how many values there are.
+fn values_of(label: &Name, nodes: &Arena<NodeId, Node>) -> (Vec<Option<u32>>, usize) {
+    let (mut seen, mut values) = (Table::default(), vec![None; nodes.slots()]);
+    for (id, node) in nodes.iter().filter(|(_, node)| node.input.is_some()) {
+        values[id.at()] = node.label(label).map(|value| {
+            let next = seen.len() as u32;
+            *seen.entry(value).or_insert(next)
+        });
+    }
+    (values, seen.len())
+}
+
 /// Whether a selector selects a pod.
 #[must_use]
 pub fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
-    let Some(requirements) = &selector.labels else {
-        return false;
-    };
-    selector
-        .namespaces
-        .as_ref()
-        .is_none_or(|namespaces| namespaces.binary_search(&pod.pod.namespace).is_ok())
-        && requirements
-            .iter()
-            .all(|requirement| meets(requirement, pod.labels.get(&requirement.key)))
+    Labelled::of(pod, 1).is_selected_by(selector)
 }

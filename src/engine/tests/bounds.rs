@@ -6,8 +6,8 @@ use super::scenario::{NOW, group, node, open_queue, placed, pod};
 use crate::api::limits;
 use crate::engine::Engine;
 use crate::engine::input::{
-    Event, GPU, Name, NodeRequirement, PodInput, PodSelector, PodStatus, PodTerm, Relations, SelectorOp, SubGroupInput,
-    Time,
+    Event, GPU, Name, NodeRequirement, PodInput, PodSelector, PodStatus, PodTerm, Relations, SelectorOp, Spread,
+    SubGroupInput, Time,
 };
 use crate::engine::model::check::Rule;
 use crate::engine::model::pod::Status;
@@ -266,4 +266,70 @@ fn relations_of_other_namespaces_cost_a_pod_nothing() {
     let neighbours = engine.model().neighbours();
     assert_eq!(neighbours.candidates(&plain), 0);
     assert!(neighbours.counted(&plain).is_empty());
+}
+
+/// A pod with a term of anti-affinity of its own.
+fn unlike_others(number: usize) -> PodInput {
+    let mut choosy = pod(&group("g", "q", 0), number, "1");
+    let apart = PodTerm {
+        pods: PodSelector {
+            labels: Some(vec![NodeRequirement {
+                key: format!("l{number}").into(),
+                op: SelectorOp::DoesNotExist,
+                values: Vec::new(),
+            }]),
+            namespaces: None,
+        },
+        key: "kubernetes.io/hostname".into(),
+    };
+    choosy.relations = Some(Arc::new(Relations {
+        apart: vec![apart],
+        ..Relations::default()
+    }));
+    choosy
+}
+
+#[test]
+fn relations_of_pods_that_are_gone_do_not_outnumber_the_others() {
+    let mut engine = one_node();
+    let used = 500;
+    for number in 0..used {
+        tell(&mut engine, &unlike_others(number));
+    }
+    for number in used..3_000 {
+        let gone = unlike_others(number);
+        tell(&mut engine, &gone);
+        engine.apply(Event::PodGone(gone.pod.uid.clone()), NOW);
+        let kept = engine.model().neighbours().counters() - used;
+        assert!(kept <= 257, "{kept} counters are kept for nobody");
+    }
+}
+
+#[test]
+fn pods_that_are_spread_over_nodes_of_their_own_share_the_values_of_labels() {
+    let mut engine = one_node();
+    let labels = 8;
+    for number in 0..50 {
+        let mut choosy = pod(&group("g", "q", 0), number, "1");
+        choosy.needs_mut().node_selector = vec![("own".into(), format!("v{number}").into())];
+        let spread = |label: usize| Spread {
+            pods: PodSelector {
+                labels: Some(Vec::new()),
+                namespaces: Some(vec!["ns".into()]),
+            },
+            key: format!("l{label}").into(),
+            max_skew: 1,
+            min_domains: 1,
+            honor_affinity: true,
+            honor_taints: false,
+        };
+        choosy.relations = Some(Arc::new(Relations {
+            spread: (0..labels).map(spread).collect(),
+            ..Relations::default()
+        }));
+        tell(&mut engine, &choosy);
+    }
+    engine.cycle(NOW);
+    let model = engine.model();
+    assert_eq!(model.neighbours().values_kept(), labels * model.nodes().slots());
 }

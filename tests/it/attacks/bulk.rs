@@ -97,6 +97,23 @@ pub async fn selectors_list_all_that_they_may(arena: &Arena) {
     assert_small(arena, "values of affinity terms");
 }
 
+/// Each pod is within its limits, and has terms that no other has and that select the pods of everyone.
+pub async fn relations_are_about_every_pod(arena: &Arena) {
+    create_pods(arena, "nosy", 500, |at, pod| {
+        let term = |number: usize| {
+            let selector =
+                json!({"matchExpressions": [{"key": format!("x-{at}-{number}"), "operator": "DoesNotExist"}]});
+            let term =
+                json!({"labelSelector": selector, "namespaceSelector": {}, "topologyKey": "kubernetes.io/hostname"});
+            json!({"weight": 1, "podAffinityTerm": term})
+        };
+        pod["spec"]["affinity"] = json!({"podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": (0..64).map(term).collect::<Vec<_>>()}});
+    })
+    .await;
+    assert_small(arena, "relations to all pods");
+}
+
 /// Within the limit, and different in each pod.
 pub async fn nodes_are_chosen_from_long_lists(arena: &Arena) {
     create_pods(arena, "lists", 30, |_, pod| {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::input::Event;
+use crate::engine::input::{Event, NodeRequirement, SelectorOp};
 use crate::engine::tests::scenario::{budget, group, placed, pod};
 
 /// A budget that allows so many evictions.
@@ -67,4 +67,24 @@ fn a_recreated_budget_starts_without_deductions() {
     budgets.put(told(0));
     budgets.refund(&pods[0].pod.uid);
     assert_eq!(may_go(&budgets, &pods), 0);
+}
+
+#[test]
+fn one_of_many_budgets_is_found_by_the_labels_of_the_pod() {
+    let (mut budgets, mut pods) = (Budgets::default(), pods());
+    for number in 0..50 {
+        let mut other = told(0);
+        other.name = format!("b{number}").into();
+        other.pods.labels = Some(vec![NodeRequirement {
+            key: "app".into(),
+            op: SelectorOp::In,
+            values: vec![format!("v{number}").into()],
+        }]);
+        budgets.put(other);
+    }
+    assert_eq!(may_go(&budgets, &pods), 3, "none selects them");
+    let labels = BTreeMap::from([("zone", "z"), ("app", "v7"), ("a", "b")]);
+    pods[1].labels = labels.iter().collect();
+    let against = budgets.against(pods.iter());
+    assert_eq!(against.map(|(_, name)| &**name), Some("b7"));
 }
