@@ -5,15 +5,13 @@ mod judge;
 mod seen;
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::Client;
 use serde_json::json;
 
-use super::run;
+use super::client::{self, Kubeconfig};
 use crate::api::names::object;
 use judge::{Mark, Section};
 use seen::Installation;
@@ -25,14 +23,6 @@ const REQUEST: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The kubeconfig file [default: the service account of the pod that this process runs in]
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-
-    /// Context of the kubeconfig to use [default: its current one]
-    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
-    context: Option<String>,
-
     /// The operator's namespace
     #[arg(long, value_name = "NAMESPACE", default_value = object::NAMESPACE)]
     namespace: String,
@@ -40,6 +30,10 @@ pub struct Args {
     /// Output format: text, or one JSON object
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
+
+    // Last, since its heading is that of all flags after it.
+    #[command(flatten)]
+    kubeconfig: Kubeconfig,
 }
 
 /// Output format.
@@ -53,7 +47,7 @@ enum Format {
 
 const EXAMPLES: &str = "\
 Examples:
-  unikai check --kubeconfig ~/.kube/config
+  unikai check
   unikai check -o json | jq '.sections[].findings[] | select(.mark != \"ok\")'
 
 Marks: √ in order, ‼ a warning, × a failure. The exit status is 1 if there is a failure.";
@@ -63,10 +57,7 @@ Marks: √ in order, ‼ a warning, × a failure. The exit status is 1 if there 
 /// # Errors
 /// When the API server does not answer, or standard output is gone.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = run::cluster(args.kubeconfig.clone(), args.context.clone()).await?;
-    config.connect_timeout = Some(REQUEST / 2);
-    config.read_timeout = Some(REQUEST);
-    let client = Client::try_from(config)?;
+    let client = client::api_server(&args.kubeconfig, REQUEST).await?;
     let installation = Box::pin(Installation::look(&client, &args.namespace)).await?;
     let sections = judge::judge(&installation, Timestamp::now());
     let marks = || {

@@ -60,8 +60,7 @@ impl Cluster {
     /// # Errors
     /// When there is no kubeconfig, or it is invalid.
     pub async fn open(kubeconfig: &Kubeconfig) -> anyhow::Result<Self> {
-        let (config, _) = credentials::read(kubeconfig).await?;
-        Self::of(config.context("there is no kubeconfig; name one with --kubeconfig")?)
+        Self::of(config(kubeconfig).await?)
     }
 
     fn of(config: kube::Config) -> anyhow::Result<Self> {
@@ -69,6 +68,23 @@ impl Cluster {
         let api = kube::Client::try_from(config)?;
         Ok(Self { api, namespace })
     }
+}
+
+async fn config(kubeconfig: &Kubeconfig) -> anyhow::Result<kube::Config> {
+    let (config, _) = credentials::read(kubeconfig).await?;
+    config.context("there is no kubeconfig; name one with --kubeconfig")
+}
+
+/// A client of the API server whose requests are limited to this time, and are repeated within it.
+///
+/// # Errors
+/// When there is no kubeconfig, or it is invalid.
+pub async fn api_server(kubeconfig: &Kubeconfig, request: Duration) -> anyhow::Result<kube::Client> {
+    let mut config = config(kubeconfig).await?;
+    config.connect_timeout = Some(request / 2);
+    config.read_timeout = Some(request);
+    config.default_retry = true;
+    Ok(kube::Client::try_from(config)?)
 }
 
 /// A client of an operator's HTTP API.

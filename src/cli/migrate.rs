@@ -7,18 +7,18 @@
 
 mod check;
 pub(super) mod found;
+mod pod_security;
 mod policies;
 mod steps;
 pub(super) mod webhooks;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
 
-use super::run;
+use super::client::{self, Kubeconfig};
 use crate::api::names::object;
 use crate::cli::output::say;
 use found::Found;
@@ -47,24 +47,17 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// The kubeconfig file [default: the service account of the pod that this process runs in]
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-
-    /// Context of the kubeconfig to use [default: its current one]
-    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
-    context: Option<String>,
-
     /// The namespace of KAI and unikai
     #[arg(long, value_name = "NAMESPACE", default_value = object::NAMESPACE)]
     namespace: String,
+
+    // Last, since its heading is that of all flags after it.
+    #[command(flatten)]
+    kubeconfig: Kubeconfig,
 }
 
 #[derive(Debug, clap::Args)]
 struct Steered {
-    #[command(flatten)]
-    common: Common,
-
     /// Print the steps without executing them
     #[arg(long)]
     dry_run: bool,
@@ -72,15 +65,19 @@ struct Steered {
     /// How long to wait for pods to start or terminate, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     timeout: u64,
+
+    // Last, since a heading in it is that of all flags after it.
+    #[command(flatten)]
+    common: Common,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  unikai migrate check --kubeconfig ~/.kube/config
-  unikai migrate adopt --kubeconfig ~/.kube/config --dry-run
-  unikai migrate adopt --kubeconfig ~/.kube/config
+  unikai migrate check
+  unikai migrate adopt --dry-run
+  unikai migrate adopt
   kubectl apply -f manifests/                         if unikai is not installed yet
-  unikai migrate back --kubeconfig ~/.kube/config
+  unikai migrate back
 
 Both can be run again at any time: completed steps are skipped.";
 
@@ -108,10 +105,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 impl Common {
     async fn client(&self) -> anyhow::Result<Client> {
-        let mut config = run::cluster(self.kubeconfig.clone(), self.context.clone()).await?;
-        config.connect_timeout = Some(REQUEST / 2);
-        config.read_timeout = Some(REQUEST);
-        Ok(Client::try_from(config)?)
+        client::api_server(&self.kubeconfig, REQUEST).await
     }
 }
 

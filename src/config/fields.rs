@@ -270,13 +270,13 @@ const CONFIG: &[Field] = &[
     components(
         "spec.binder.resourceReservation.podResources.requests",
         "",
-        "built in",
+        "none",
         "Requests of reservation pods; a GPU among them is left out",
     ),
     components(
         "spec.binder.resourceReservation.podResources.limits",
         "",
-        "built in",
+        "none",
         "Limits of reservation pods; a GPU among them is left out",
     ),
     nothing(
@@ -349,7 +349,7 @@ const CONFIG: &[Field] = &[
         "spec.queueController.service.enabled",
         "",
         "true",
-        "Whether the statuses of queues are written",
+        "Whether the statuses of queues are written; if not, the webhook for queues is not registered either",
     ),
     components(
         "spec.queueController.webhooks.enableValidation",
@@ -380,7 +380,7 @@ const CONFIG: &[Field] = &[
         "spec.podGroupController.service.enabled",
         "",
         "true",
-        "Whether the statuses of pod groups and the conditions of pods are written",
+        "Whether the statuses of pod groups and the conditions of pods are written; if not, the webhook for pod groups is not registered either",
     ),
     nothing("spec.podGroupController.maxConcurrentReconciles", NO_CONCURRENCY),
     components(
@@ -540,13 +540,13 @@ const SHARD: &[Field] = &[
         "spec.placementStrategy.gpu",
         "",
         "binpack",
-        "`binpack` or `spread`, for pods with GPUs",
+        "`binpack` or `spread`, for pods with GPUs. With another value, as in KAI, nodes are packed and the GPUs of a node are spread",
     ),
     scheduler(
         "spec.placementStrategy.cpu",
         "",
         "binpack",
-        "`binpack` or `spread`, for pods without GPUs",
+        "`binpack` or `spread`, for pods without GPUs; another value counts as `binpack`",
     ),
     scheduler(
         "spec.kValue",

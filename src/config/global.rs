@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::SecurityContext;
 use super::{Common, Probe, words};
 use crate::api::config::{
     BinderConfig, ConfigSpec, Global, PrometheusConfig, QueueControllerConfig, ResourceReservation, Service,
+    WebhooksConfig,
 };
 use crate::components::gpu_operator::Cdi;
 use crate::components::pods::{Account, without_privileges};
@@ -28,7 +29,7 @@ pub struct Reading {
     pub probe: Option<Probe>,
     /// Its errors, by field.
     pub wrong: Vec<Finding>,
-    /// Values without effect that the table of fields does not have.
+    /// Values without effect that the table of fields does not have, and those that the default or a bound replaces, since KAI accepts them.
     pub ignored: Vec<Finding>,
 }
 
@@ -47,11 +48,11 @@ impl Reading {
         });
     }
 
-    /// Reads a number of seconds, if it is set.
+    /// Reads a number of seconds, if it is set. KAI accepts any number, so one that is too small is not an error: the default applies.
     fn seconds(&mut self, path: &str, given: Option<i64>, setting: &mut Duration) {
         match given.map(u64::try_from) {
             Some(Ok(seconds)) if seconds > 0 => *setting = Duration::from_secs(seconds),
-            Some(_) => self.wrong(path, "must be more than 0"),
+            Some(_) => self.ignored(path, "is not more than 0: the default applies"),
             None => {}
         }
     }
@@ -90,10 +91,9 @@ pub fn read(flags: &Common, spec: &ConfigSpec) -> Reading {
     reading.decides = is_on(scheduler) && reading.common.components.parts.binder;
     queue_controller(&spec.queue_controller.clone().unwrap_or_default(), &mut reading);
     if let Some(controller) = &spec.pod_group_controller {
-        reading.common.components.parts.pod_groups = is_on(controller.service.as_ref());
-        let webhooks = controller.webhooks.as_ref();
-        let on = webhooks.and_then(|webhooks| webhooks.enable_validation).unwrap_or(true);
-        reading.common.admission.scope.pod_groups = on;
+        let (service, webhooks) = (controller.service.as_ref(), controller.webhooks.as_ref());
+        reading.common.components.parts.pod_groups = is_on(service);
+        reading.common.admission.scope.pod_groups = validates(service, webhooks);
     }
     node_scale_adjuster(spec, &mut reading);
     let exporter = spec.numa_placement_exporter.clone().unwrap_or_default();
@@ -135,7 +135,7 @@ fn probe(given: &PrometheusConfig, reading: &mut Reading) -> Option<Probe> {
     reading.seconds(&format!("{path}.timeout"), how.timeout, &mut probe.timeout);
     match how.max_retries.map(u32::try_from) {
         Some(Ok(retries)) => probe.retries = retries,
-        Some(Err(_)) => reading.wrong(format!("{path}.maxRetries"), "must not be less than 0"),
+        Some(Err(_)) => reading.ignored(format!("{path}.maxRetries"), "is less than 0: the default applies"),
         None => {}
     }
     probe.url = external(given)?;
@@ -144,6 +144,12 @@ fn probe(given: &PrometheusConfig, reading: &mut Reading) -> Option<Probe> {
 
 fn is_on(service: Option<&Service>) -> bool {
     service.and_then(|service| service.enabled).unwrap_or(true)
+}
+
+/// Whether the webhook of a controller is registered. In KAI the controller serves it, so without the controller there is none.
+fn validates(service: Option<&Service>, webhooks: Option<&WebhooksConfig>) -> bool {
+    let enabled = webhooks.and_then(|webhooks| webhooks.enable_validation);
+    is_on(service) && enabled.unwrap_or(true)
 }
 
 fn global(given: &Global, reading: &mut Reading) {
@@ -412,16 +418,8 @@ fn admission(spec: &ConfigSpec, reading: &mut Reading) {
 
 fn queue_controller(given: &QueueControllerConfig, reading: &mut Reading) {
     reading.common.components.parts.queues = is_on(given.service.as_ref());
-    let webhooks = given.webhooks.as_ref();
-    let validates = webhooks.and_then(|webhooks| webhooks.enable_validation);
-    reading.common.admission.scope.queues = validates.unwrap_or(true);
-    if let Some(prefix) = &given.metrics_namespace {
-        if !words::is_metric_word(prefix) {
-            let says = format!("{prefix:?} is not a name of Prometheus");
-            reading.wrong("spec.queueController.metricsNamespace", says);
-        }
-        reading.common.metrics_namespace.clone_from(prefix);
-    }
+    reading.common.admission.scope.queues = validates(given.service.as_ref(), given.webhooks.as_ref());
+    metrics_namespace(given.metrics_namespace.as_deref(), reading);
     let path = "spec.queueController.queueLabelToMetricLabel";
     let shown = reading.pairs(path, given.queue_label_to_metric_label.as_ref());
     let defaults = reading.pairs(
@@ -453,6 +451,17 @@ fn queue_controller(given: &QueueControllerConfig, reading: &mut Reading) {
     reading.common.components.queue_metric_labels = labels;
 }
 
+/// The prefix of metrics. An empty one is not an error, since KAI accepts it.
+fn metrics_namespace(given: Option<&str>, reading: &mut Reading) {
+    let path = "spec.queueController.metricsNamespace";
+    match given {
+        Some("") => reading.ignored(path, "is empty: the default applies"),
+        Some(prefix) if words::is_metric_word(prefix) => prefix.clone_into(&mut reading.common.metrics_namespace),
+        Some(prefix) => reading.wrong(path, format!("{prefix:?} is not a name of Prometheus")),
+        None => {}
+    }
+}
+
 fn node_scale_adjuster(spec: &ConfigSpec, reading: &mut Reading) {
     let Some(adjuster) = &spec.node_scale_adjuster else {
         return;
@@ -482,9 +491,9 @@ fn node_scale_adjuster(spec: &ConfigSpec, reading: &mut Reading) {
             let hundredths = (ratio * 100.0).round() as i64;
             scaling.memory_hundredths = hundredths.max(1);
         } else {
-            reading.wrong(
+            reading.ignored(
                 "spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio",
-                "must be more than 0 and at most 1",
+                "is not more than 0 and at most 1: the default applies",
             );
         }
     }

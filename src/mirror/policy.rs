@@ -1,4 +1,5 @@
-//! Scheduler configuration and SchedulingShard → the engine's policy. All errors are listed at once, with their paths; no wrong value is replaced.
+//! Scheduler configuration and SchedulingShard → the engine's policy. All errors are listed at once, with their paths. A value that KAI replaces by its
+//! default is replaced here as well, with a note; only what KAI refuses is an error.
 //!
 //! Absent: search budgets and garbage-collector settings, which KAI's engine needs and ours does not; they are accepted and not read.
 
@@ -63,7 +64,7 @@ pub struct PluginEntry {
 pub struct Reading {
     /// The policy.
     pub policy: Policy,
-    /// Fields for other components, and fields without effect.
+    /// Fields for other components, fields without effect, and values that defaults replace.
     pub notes: Vec<Finding>,
 }
 

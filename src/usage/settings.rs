@@ -130,10 +130,10 @@ impl Settings {
             .unwrap_or(usual.interval)
             .max(SHORTEST);
         let staleness = problems
-            .span("usageParams.stalenessPeriod", params.staleness_period.as_deref())
+            .any_span("usageParams.stalenessPeriod", params.staleness_period.as_deref())
             .unwrap_or(usual.staleness);
         let wait = problems
-            .span("usageParams.waitTimeout", params.wait_timeout.as_deref())
+            .any_span("usageParams.waitTimeout", params.wait_timeout.as_deref())
             .unwrap_or(usual.wait);
         let half_life = params.half_life_period.as_deref().filter(|text| !text.is_empty());
         let half_life = problems.read("usageParams.halfLifePeriod", half_life, duration::parse_extended);
@@ -195,12 +195,17 @@ impl Problems {
 
     /// A length of time above 0.
     fn span(&mut self, path: &str, text: Option<&str>) -> Option<Duration> {
-        let span = self.read(path, text.filter(|text| !text.is_empty()), duration::parse_extended)?;
-        let span = Duration::try_from(span).ok().filter(|span| !span.is_zero());
-        if span.is_none() {
+        let span = self.any_span(path, text)?;
+        if span.is_zero() {
             self.add(path, "must be longer than 0");
         }
-        span
+        Some(span)
+    }
+
+    /// A length of time. A negative one counts as 0, as in KAI.
+    fn any_span(&mut self, path: &str, text: Option<&str>) -> Option<Duration> {
+        let span = self.read(path, text.filter(|text| !text.is_empty()), duration::parse_extended)?;
+        Some(Duration::try_from(span).unwrap_or_default())
     }
 
     /// A duration in Prometheus' form, or in Go's, which older versions stored.
@@ -412,6 +417,20 @@ mod tests {
             tumbling.map(|settings| settings.window),
             Ok(Window::Tumbling { size, start })
         );
+    }
+
+    #[test]
+    fn staleness_is_at_least_the_interval_and_there_may_be_no_wait() {
+        let of = |span: &str| {
+            let params = format!("{{fetchInterval: 10m, stalenessPeriod: {span}, waitTimeout: {span}}}");
+            let read = read(&format!("{{clientType: builtin, usageParams: {params}}}"));
+            read.map(|settings| (settings.staleness.as_secs(), settings.wait.as_secs()))
+        };
+        for none in ["0s", "-5m"] {
+            assert_eq!(of(none), Ok((600, 0)), "{none}");
+        }
+        assert_eq!(of("20m"), Ok((1_200, 1_200)));
+        assert!(of("soon").is_err(), "KAI cannot read such a shard");
     }
 
     #[test]

@@ -509,6 +509,19 @@ fn the_service_monitor_finds_the_service_and_its_port() {
 }
 
 #[test]
+fn a_prometheus_that_follows_annotations_scrapes_the_operator_once() {
+    let texts = ["40-operator.yaml", "kai-services/services.yaml"];
+    let files = tree(&folder());
+    let scraped: Vec<_> = texts
+        .iter()
+        .flat_map(|name| read(&files[Path::new(name)]))
+        .filter(|object| object["metadata"]["annotations"]["prometheus.io/scrape"] == "true")
+        .map(|object| object["metadata"]["name"].clone())
+        .collect();
+    assert_eq!(scraped, [object::OPERATOR]);
+}
+
+#[test]
 fn listing_config_maps_requires_a_separate_manifest() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/config-maps/rbac.yaml");
     let text = std::fs::read_to_string(path).unwrap();
@@ -676,6 +689,9 @@ fn names_of_the_numa_exporter_are_those_of_the_code() {
     };
     assert_eq!(named("Namespace"), [object::NUMA_EXPORTER_NAMESPACE]);
     assert_eq!(named("ServiceAccount"), [object::NUMA_EXPORTER]);
+    // Not KAI's `kai-numa-placement-exporter`, which would be overwritten.
+    assert_eq!(named("ClusterRole"), ["unikai-numa-exporter"]);
+    assert_eq!(named("ClusterRoleBinding"), ["unikai-numa-exporter"]);
     let names: Vec<_> = of_the_exporter()
         .1
         .into_iter()
@@ -711,7 +727,7 @@ fn granted() -> BTreeSet<[String; 4]> {
     ];
     let exporter = of_the_exporter();
     let roles = roles.into_iter().chain([
-        ("ClusterRole kai-numa-placement-exporter", exporter.0),
+        ("ClusterRole unikai-numa-exporter", exporter.0),
         ("Role kai-numa-exporter/unikai", exporter.1),
     ]);
     let mut granted = BTreeSet::new();

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::seen::Installation;
 use crate::api::condition::Condition;
-use crate::api::config::AdmissionConfig;
+use crate::api::config::{AdmissionConfig, Service, WebhooksConfig};
 use crate::api::names::{condition, node_label, object, resource};
 use crate::api::queue_access::hold_of;
 use crate::api::{Queue, crds};
@@ -298,24 +298,36 @@ fn leader(seen: &Installation, now: Timestamp) -> Section {
     lines.or("Leader", format!("held and renewed: {}", some(&holders)))
 }
 
-fn webhooks(seen: &Installation, now: Timestamp) -> Section {
-    let mut lines = Lines(Vec::new());
-    let log = "the operator registers it when it leads; if it fails, its log has the reason";
+/// The webhook configurations, and whether Config has them on. Without its controller that of a kind is off.
+fn enabled_webhooks(seen: &Installation) -> [(&'static str, bool); 4] {
+    let service_is_on = |service: Option<&Service>| service.and_then(|service| service.enabled).unwrap_or(true);
+    let validates = |service: Option<&Service>, webhooks: Option<&WebhooksConfig>| {
+        let enabled = webhooks.and_then(|webhooks| webhooks.enable_validation);
+        service_is_on(service) && enabled.unwrap_or(true)
+    };
     let spec = seen.found.config.as_ref().map(|config| &config.spec);
-    let admission = admission(seen).and_then(|given| given.service.as_ref()?.enabled);
-    let queues = spec.and_then(|spec| spec.queue_controller.as_ref()?.webhooks.as_ref()?.enable_validation);
-    let pod_groups = spec.and_then(|spec| spec.pod_group_controller.as_ref()?.webhooks.as_ref()?.enable_validation);
-    for (configuration, enabled) in [
+    let queues = spec.and_then(|spec| spec.queue_controller.as_ref());
+    let pod_groups = spec.and_then(|spec| spec.pod_group_controller.as_ref());
+    let admission = service_is_on(admission(seen).and_then(|given| given.service.as_ref()));
+    let queues = queues.is_none_or(|given| validates(given.service.as_ref(), given.webhooks.as_ref()));
+    let pod_groups = pod_groups.is_none_or(|given| validates(given.service.as_ref(), given.webhooks.as_ref()));
+    [
         (object::MUTATING_WEBHOOK, admission),
         (object::VALIDATING_WEBHOOK, admission),
         (object::QUEUE_WEBHOOK, queues),
         (object::POD_GROUP_WEBHOOK, pod_groups),
-    ] {
+    ]
+}
+
+fn webhooks(seen: &Installation, now: Timestamp) -> Section {
+    let mut lines = Lines(Vec::new());
+    let log = "the operator registers it when it leads; if it fails, its log has the reason";
+    for (configuration, enabled) in enabled_webhooks(seen) {
         let registered = seen
             .webhooks
             .iter()
             .any(|webhook| webhook.configuration == configuration);
-        if enabled != Some(false) && !registered {
+        if enabled && !registered {
             lines.fail(
                 format!("webhook configuration {configuration} is not registered by unikai"),
                 log,

@@ -362,12 +362,9 @@ fn each_injected_fault_is_found_with_its_remedy() {
 #[test]
 fn webhooks_that_config_switches_off_are_not_missed() {
     let off = json!({"webhooks": {"enableValidation": false}});
-    let cases: [(&str, Value, &[&str]); 3] = [
-        (
-            "admission",
-            json!({"service": {"enabled": false}}),
-            &[QUEUE_WEBHOOK, POD_GROUP_WEBHOOK],
-        ),
+    let without = json!({"service": {"enabled": false}});
+    let cases: [(&str, Value, &[&str]); 5] = [
+        ("admission", without.clone(), &[QUEUE_WEBHOOK, POD_GROUP_WEBHOOK]),
         (
             "queueController",
             off.clone(),
@@ -376,6 +373,16 @@ fn webhooks_that_config_switches_off_are_not_missed() {
         (
             "podGroupController",
             off,
+            &[MUTATING_WEBHOOK, VALIDATING_WEBHOOK, QUEUE_WEBHOOK],
+        ),
+        (
+            "queueController",
+            without.clone(),
+            &[MUTATING_WEBHOOK, VALIDATING_WEBHOOK, POD_GROUP_WEBHOOK],
+        ),
+        (
+            "podGroupController",
+            without,
             &[MUTATING_WEBHOOK, VALIDATING_WEBHOOK, QUEUE_WEBHOOK],
         ),
     ];

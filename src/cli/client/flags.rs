@@ -10,7 +10,7 @@ use super::Client;
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Kubeconfig {
-    /// The kubeconfig file [default: that of kubectl]
+    /// The kubeconfig file [default: that of kubectl (KUBECONFIG, else ~/.kube/config), else the service account of the pod that this process runs in]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 

@@ -41,7 +41,8 @@ pub fn files() -> Vec<(String, String)> {
     for (name, text) in TEMPLATES {
         let text = fill(text, &values);
         let text = if name.contains("priority-classes") {
-            only_if(".Values.defaultPriorityClasses.enabled", &text)
+            // A pod group whose class is gone would become preemptible.
+            only_if(".Values.defaultPriorityClasses.enabled", &kept("PriorityClass", &text))
         } else if name.contains("critical-pods") {
             only_if(".Values.global.priorityClassName", &text)
         } else {
@@ -59,7 +60,8 @@ pub fn files() -> Vec<(String, String)> {
             "45-gpu-sharing.yaml",
             ADMINISTRATORS,
             ".Values.global.gpuSharing",
-            kept(GPU_SHARING),
+            // Pods in these namespaces hold GPUs of running pods.
+            kept("Namespace", GPU_SHARING),
         ),
         (
             "45-disruption-budget.yaml",
@@ -108,10 +110,11 @@ fn only_if(condition: &str, text: &str) -> String {
     format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n")
 }
 
-/// Namespaces that Helm does not delete: pods in them hold GPUs of running pods.
-fn kept(text: &str) -> String {
-    let annotated = "kind: Namespace\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n";
-    text.replace("kind: Namespace\nmetadata:\n", annotated)
+/// Objects of the kind that Helm does not delete.
+fn kept(kind: &str, text: &str) -> String {
+    let plain = format!("kind: {kind}\nmetadata:\n");
+    let annotated = format!("{plain}  annotations:\n    helm.sh/resource-policy: keep\n");
+    text.replace(&plain, &annotated)
 }
 
 /// Escapes braces that are not Helm's.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::found::{Found, FoundDeployment, Part};
 use super::webhooks::Memory;
-use super::{if_there, policies, webhooks, within};
+use super::{if_there, pod_security, policies, webhooks, within};
 use crate::api::names::{annotation, object};
 use crate::cli::output::say;
 use crate::operator::lease;
@@ -55,9 +55,9 @@ impl Steps {
     /// When something is not as expected, a request fails, or what is waited for does not come.
     pub async fn adopt(&self) -> anyhow::Result<()> {
         let (namespace, own) = (&self.found.namespace, self.found.own.as_ref());
-        let adopted = self.memory.read().await?.is_some();
+        let kept = self.memory.read().await?;
         ensure!(
-            adopted || !self.found.kai.is_empty(),
+            kept.is_some() || !self.found.kai.is_empty(),
             "there is no KAI in namespace {namespace}: no Deployment kai-operator, and none that it created; name its namespace with --namespace"
         );
         ensure!(
@@ -67,6 +67,10 @@ impl Steps {
         );
         for name in self.memory.keep(&self.client, self.dry_run).await? {
             self.say(&format!("save webhook configuration {name} for migrate back"));
+        }
+        let recorded = kept.is_some_and(|kept| kept.contains_key(pod_security::RECORD));
+        if !recorded {
+            self.keep_pod_security().await?;
         }
         // The operator first: it would scale up the others again. The webhook server last.
         for part in [Part::Operator, Part::Scheduler, Part::Other, Part::Admission] {
@@ -140,7 +144,10 @@ impl Steps {
         if !self.dry_run {
             policies::end(&self.client, &active).await?;
         }
-        for (key, text) in kept.iter().flatten() {
+        let record = kept.as_ref().and_then(|kept| kept.get(pod_security::RECORD));
+        self.restore_pod_security(record.map(String::as_str)).await?;
+        let configurations = kept.iter().flatten().filter(|(key, _)| *key != pod_security::RECORD);
+        for (key, text) in configurations {
             if webhooks::put_back(&self.client, key, text, self.dry_run).await? {
                 self.say(&format!("restore webhook configuration {key}"));
             }
@@ -153,6 +160,30 @@ impl Steps {
             self.memory.forget().await?;
         }
         self.conclude("KAI is started again");
+        Ok(())
+    }
+
+    /// Records the pod security labels of the namespace, in the ConfigMap that exists by now.
+    async fn keep_pod_security(&self) -> anyhow::Result<()> {
+        let namespace = &self.found.namespace;
+        let Some(text) = pod_security::to_keep(&self.client, namespace).await? else {
+            return Ok(());
+        };
+        self.say(&format!(
+            "save the pod security labels of namespace {namespace} for migrate back"
+        ));
+        if self.dry_run {
+            return Ok(());
+        }
+        self.memory.add(pod_security::RECORD, &text).await
+    }
+
+    /// Restores these labels: KAI's pods are refused where unikai's are enforced.
+    async fn restore_pod_security(&self, record: Option<&str>) -> anyhow::Result<()> {
+        let namespace = &self.found.namespace;
+        if pod_security::put_back(&self.client, namespace, record, self.dry_run).await? {
+            self.say(&format!("restore the pod security labels of namespace {namespace}"));
+        }
         Ok(())
     }
 

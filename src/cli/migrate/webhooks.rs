@@ -1,4 +1,5 @@
-//! Webhook configurations: unikai overwrites KAI's of the same names, so KAI's are stored in a ConfigMap for the way back.
+//! Webhook configurations: unikai overwrites KAI's of the same names, so KAI's are stored in a ConfigMap for the way back. It has one more
+//! record: `pod_security`.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -157,6 +158,17 @@ impl Memory {
             within("saving KAI's webhook configurations", patched).await?;
         }
         Ok(names)
+    }
+
+    /// Stores one more text, beside the configurations.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub async fn add(&self, key: &str, text: &str) -> anyhow::Result<()> {
+        let patch = Patch::Merge(json!({"data": {key: text}}));
+        let params = PatchParams::default();
+        let patched = self.api.patch(object::MIGRATION, &params, &patch);
+        within("saving what migrate back restores", patched).await.map(drop)
     }
 
     /// Deletes the ConfigMap.

@@ -39,10 +39,10 @@ pub fn read(given: &NumaPlacementExporterConfig, global: &Global, reading: &mut 
     let polls = span(&path("pollInterval"), given.poll_interval.as_ref(), reading);
     if let Some(polls) = polls {
         if polls < POLL_LEAST {
-            let says = format!("must be at least {} ms", POLL_LEAST.as_millis());
-            reading.wrong(path("pollInterval"), says);
+            let says = format!("is less than {} ms, which apply", POLL_LEAST.as_millis());
+            reading.ignored(path("pollInterval"), says);
         }
-        exporter.poll = polls;
+        exporter.poll = polls.max(POLL_LEAST);
     }
     let resync = span(
         &path("driftResyncInterval"),

@@ -34,7 +34,7 @@ fn an_invalid_shard_keeps_its_node_pool() {
     // It was never valid.
     let mut resolver = Resolver::new(flags());
     resolver.shard("default", shard(1, 1, json!({})));
-    let invalid = json!({"partitionLabelValue": "blue", "placementStrategy": {"gpu": "scatter"}});
+    let invalid = json!({"partitionLabelValue": "blue", "args": {"restrict-node-scheduling": "maybe"}});
     resolver.shard("blue", shard(2, 1, invalid.clone()));
     assert_eq!(of_pools(&resolver), [pool("blue", "blue"), cluster("default")]);
     // It was moved to another pool, and another shard serves the old one now.

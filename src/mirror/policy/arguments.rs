@@ -1,4 +1,5 @@
-//! Plugin arguments: strings by name → typed values. Unknown arguments are noted.
+//! Plugin arguments: strings by name → typed values. Unknown arguments are noted, and so are values that do not parse, for which the default applies, as
+//! in KAI.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -152,9 +153,9 @@ impl<'a> Arguments<'a> {
         let text = self.given.get(name)?;
         let value = parse(text);
         if value.is_none() {
-            self.report.error(
+            self.report.note(
                 format!("{}.arguments.{name}", self.path),
-                format!("{text:?} is not {expected}"),
+                format!("{text:?} is not {expected}: the default applies"),
             );
         }
         value

@@ -13,6 +13,8 @@ use crate::engine::policy::{ActionKind, Policy};
 
 const BINPACK: &str = "binpack";
 const SPREAD: &str = "spread";
+/// Any other strategy: KAI's checks are for one of the two or the other, so that it packs nodes, and spreads pods over the GPUs of a node.
+const UNKNOWN: &str = "";
 
 /// KAI's searches for victims.
 const GENERATORS: [&str; 2] = ["sg-nodelocalgreedy", "sg-multinodegang"];
@@ -157,7 +159,7 @@ fn resolve(spec: &SchedulingShardSpec, report: &mut Report) -> SchedulerConfig {
         }
     }
     SchedulerConfig {
-        actions: actions(spec, gpu == BINPACK && cpu == BINPACK).join(", "),
+        actions: actions(spec, gpu != SPREAD && cpu != SPREAD).join(", "),
         tiers: vec![Tier { plugins }],
         queue_depth_per_action: spec.queue_depth_per_action.clone(),
     }
@@ -172,7 +174,7 @@ fn default_plugins<'s>(
     let candidate = |(name, priority): &(&'s str, i64)| {
         let enabled = match *name {
             "gpupack" | "gpusharingorder" => gpu == BINPACK,
-            "gpuspread" => gpu == SPREAD,
+            "gpuspread" => gpu != BINPACK,
             _ => true,
         };
         (
@@ -194,8 +196,10 @@ fn default_plugins<'s>(
             plugin.arguments.insert(argument.to_owned(), value);
         }
     };
-    set("nodeplacement", "gpu", gpu.to_owned());
-    set("nodeplacement", "cpu", cpu.to_owned());
+    for (argument, strategy) in [("gpu", gpu), ("cpu", cpu)] {
+        let nodes = if strategy == SPREAD { SPREAD } else { BINPACK };
+        set("nodeplacement", argument, nodes.to_owned());
+    }
     if let Some(k) = spec.k_value {
         set("proportion", "kValue", k.to_string());
     }
@@ -206,9 +210,9 @@ fn default_plugins<'s>(
     ] {
         match text.filter(|text| !text.is_empty()) {
             Some(text) if duration::parse_extended(&text).is_err() => {
-                report.error(
+                report.note(
                     format!("spec.minRuntime.{field}"),
-                    format!("{text:?} is not a duration such as 90s, 1h30m or 2d"),
+                    format!("{text:?} is not a duration such as 90s, 1h30m or 2d, and counts as 0s"),
                 );
             }
             Some(text) => set("minruntime", argument, text),
@@ -218,13 +222,14 @@ fn default_plugins<'s>(
     plugins
 }
 
+/// KAI does not validate it.
 fn strategy(path: &str, given: Option<String>, report: &mut Report) -> &'static str {
     match given.as_deref().unwrap_or_default() {
         "" | BINPACK => BINPACK,
         SPREAD => SPREAD,
         other => {
-            report.error(path, format!("{other:?} is not binpack or spread"));
-            BINPACK
+            report.note(path, format!("{other:?} is not binpack or spread: nodes are packed"));
+            UNKNOWN
         }
     }
 }

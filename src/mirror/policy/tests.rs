@@ -125,17 +125,51 @@ fn all_errors_come_at_once_with_their_paths() {
     let errors = config(
         "actions: allocate, backfill, allocate
 queueDepthPerAction: {allocate: 0, backfill: 3}
-tiers: [{plugins: [{name: predicates}, {name: proportion, arguments: {kValue: high}}, {name: nodeplacement, arguments: {cpu: random}}]}]",
+tiers: [{plugins: [{name: predicates}, {name: proportion, arguments: {kValue: high}}]}]",
     );
     let all = "allocate, consolidation, reclaim, preempt, stalegangeviction";
     let expected = [
         format!("actions: \"backfill\" is not an action; use {all}"),
         "actions: \"allocate\" is named twice".to_owned(),
-        "tiers[0].plugins[1].arguments.kValue: \"high\" is not a number".to_owned(),
-        "tiers[0].plugins[2].arguments.cpu: \"random\" is not binpack or spread".to_owned(),
         format!("queueDepthPerAction.backfill: \"backfill\" is not an action; use {all}"),
     ];
     assert_eq!(errors, Err(expected.to_vec()));
+}
+
+#[test]
+fn arguments_that_do_not_parse_have_their_defaults_and_are_reported() {
+    let read = config(
+        "tiers: [{plugins: [{name: proportion, arguments: {kValue: high, relcaimerSaturationMultiplier: '2'}}, {name: nodeplacement, arguments: {cpu: random, gpu: spread}},
+           {name: minruntime, arguments: {defaultPreemptMinRuntime: x, defaultReclaimMinRuntime: 90s, reclaimResolveMethod: y}}, {name: sg-complete, arguments: {maxSteps: many}}]}]",
+    )
+    .expect("a policy");
+    let plugins = &read.policy.plugins;
+    let proportion = Proportion {
+        k_value: 1_000_000,
+        saturation_multiplier: 2_000_000,
+    };
+    let placement = NodePlacement {
+        gpu: Strategy::Spread,
+        cpu: Strategy::Binpack,
+    };
+    let min_runtime = MinRuntime {
+        preempt: 0,
+        reclaim: 90_000,
+        resolve: ResolveMethod::Lca,
+    };
+    assert_eq!(plugins.proportion, Some(proportion));
+    assert_eq!(plugins.node_placement, Some(placement));
+    assert_eq!(plugins.min_runtime, Some(min_runtime));
+    let usual = Policy::default().plugins.complete_search_steps;
+    assert_eq!(plugins.complete_search_steps, usual);
+    let expected = [
+        "tiers[0].plugins[0].arguments.kValue: \"high\" is not a number: the default applies",
+        "tiers[0].plugins[1].arguments.cpu: \"random\" is not binpack or spread: the default applies",
+        "tiers[0].plugins[2].arguments.defaultPreemptMinRuntime: \"x\" is not a duration such as 90s, 1h30m or 2d: the default applies",
+        "tiers[0].plugins[2].arguments.reclaimResolveMethod: \"y\" is not lca or queue: the default applies",
+        "tiers[0].plugins[3].arguments.maxSteps: \"many\" is not a whole number: the default applies",
+    ];
+    assert_eq!(texts(read.notes), expected);
 }
 
 #[test]
@@ -313,16 +347,45 @@ fn minimum_runtimes_and_flags_reach_the_policy() {
 }
 
 #[test]
+fn values_that_kai_replaces_do_not_make_a_shard_invalid() {
+    let read = shard(
+        "{placementStrategy: {gpu: scatter, cpu: scatter}, minRuntime: {reclaimMinRuntime: long, preemptMinRuntime: 10m}, plugins: {proportion: {arguments: {kValue: x}}}}",
+    )
+    .expect("a policy");
+    let min_runtime = MinRuntime {
+        preempt: 600_000,
+        reclaim: 0,
+        resolve: ResolveMethod::Lca,
+    };
+    assert_eq!(read.policy.plugins.min_runtime, Some(min_runtime));
+    let expected = [
+        "spec.placementStrategy.gpu: \"scatter\" is not binpack or spread: nodes are packed",
+        "spec.placementStrategy.cpu: \"scatter\" is not binpack or spread: nodes are packed",
+        "spec.minRuntime.reclaimMinRuntime: \"long\" is not a duration such as 90s, 1h30m or 2d, and counts as 0s",
+        "spec.plugins.proportion.arguments.kValue: \"x\" is not a number: the default applies",
+    ];
+    assert_eq!(texts(read.notes), expected);
+}
+
+#[test]
+fn an_unknown_placement_strategy_packs_nodes_and_spreads_over_their_gpus() {
+    let read = shard("placementStrategy: {gpu: scatter, cpu: scatter}").expect("a policy");
+    let plugins = read.policy.plugins;
+    assert_eq!(plugins.node_placement, Some(NodePlacement::default()));
+    assert_eq!(
+        (plugins.gpu_pack, plugins.gpu_sharing_order, plugins.gpu_spread),
+        (false, false, true)
+    );
+    assert!(read.policy.actions.contains(&ActionKind::Consolidation));
+}
+
+#[test]
 fn a_wrong_shard_is_refused_with_all_its_errors() {
     let errors = shard(
-        "{placementStrategy: {gpu: scatter}, minRuntime: {reclaimMinRuntime: long}, queueDepthPerAction: {consolidation: 5}, actions: {backfill: {}, consolidation: {enabled: false}},
-          plugins: {minruntime: {arguments: {defaultPreemptMinRuntime: x}}}, args: {detailed-fit-errors: maybe, stuck-in-releasing-threshold: x}}",
+        "{queueDepthPerAction: {consolidation: 5}, actions: {backfill: {}, consolidation: {enabled: false}}, args: {detailed-fit-errors: maybe, stuck-in-releasing-threshold: x}}",
     );
     let expected = [
-        "spec.placementStrategy.gpu: \"scatter\" is not binpack or spread",
-        "spec.minRuntime.reclaimMinRuntime: \"long\" is not a duration such as 90s, 1h30m or 2d",
         "spec.actions: \"backfill\" is not an action; use allocate, consolidation, reclaim, preempt, stalegangeviction",
-        "spec.plugins.minruntime.arguments.defaultPreemptMinRuntime: \"x\" is not a duration such as 90s, 1h30m or 2d",
         "spec.queueDepthPerAction.consolidation: \"consolidation\" is not among the shard's actions: allocate, reclaim, preempt, stalegangeviction, backfill",
         "spec.args.detailed-fit-errors: \"maybe\" is not true or false",
         "spec.args.stuck-in-releasing-threshold: \"x\" is not a duration such as 90s or 1h30m",

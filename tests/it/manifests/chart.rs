@@ -38,6 +38,14 @@ fn the_chart_makes_the_same_objects() {
                 .filter(|one| needed.iter().any(|name| one["name"] == *name));
             *env = kept.cloned().collect();
         }
+        // Only Helm would delete them.
+        if object["kind"] == "PriorityClass" {
+            let metadata = object["metadata"].as_object_mut().unwrap();
+            assert_eq!(
+                metadata.remove("annotations"),
+                Some(json!({"helm.sh/resource-policy": "keep"}))
+            );
+        }
         object
     };
     // Helm makes the namespace.
@@ -49,6 +57,8 @@ fn the_chart_makes_the_same_objects() {
     // The operator would make it otherwise, and the release could not take it over later.
     assert_eq!(shards.len(), 1);
     assert_eq!(shards[0]["spec"], json!({}));
+    let kept = json!({"helm.sh/resource-policy": "keep", "argocd.argoproj.io/sync-options": "Prune=false"});
+    assert_eq!(shards[0]["metadata"]["annotations"], kept);
     assert_eq!(sorted(made.into_iter().map(plain).collect()), sorted(usual.clone()));
 
     // A part for cluster administrators, and one for users with write access to the namespace only.
@@ -104,6 +114,31 @@ fn the_chart_makes_the_same_objects() {
         ]
         .map(count),
         [3, 1, 1, 1, 6]
+    );
+}
+
+#[test]
+fn helm_keeps_objects_that_workloads_depend_on() {
+    // Without Helm, which is not installed everywhere.
+    let files = tree(&folder().join("chart"));
+    for (name, kind) in [
+        ("20-priority-classes.yaml", "PriorityClass"),
+        ("45-gpu-sharing.yaml", "Namespace"),
+        ("50-shard.yaml", "SchedulingShard"),
+    ] {
+        let text = &files[&Path::new("templates").join(name)];
+        let documents = text
+            .split("---\n")
+            .filter(|text| text.contains(&format!("kind: {kind}\n")));
+        let kept: Vec<_> = documents
+            .map(|text| text.contains("helm.sh/resource-policy: keep\n"))
+            .collect();
+        assert!(!kept.is_empty() && !kept.contains(&false), "{name}: {kept:?}");
+    }
+    let shard = &files[Path::new("templates/50-shard.yaml")];
+    assert!(
+        shard.contains("argocd.argoproj.io/sync-options: Prune=false\n"),
+        "{shard}"
     );
 }
 

@@ -86,12 +86,12 @@ async fn default_objects_are_created_and_conditions_show_what_is_in_force() {
     assert_ne!(lab.runs("third").await, packed);
 
     // A bad shard leaves the last good one in force and says what is wrong.
-    let bad = json!({"spec": {"placementStrategy": {"gpu": "scatter"}, "kValue": 2}});
+    let bad = json!({"spec": {"placementStrategy": {"gpu": "binpack"}, "args": {"restrict-node-scheduling": "maybe"}}});
     let bad = change::<SchedulingShard>(&lab, SHARD, bad).await;
     let message = says(&lab, SHARD, "Ready", "False", bad).await;
     assert_eq!(
         message,
-        "spec.placementStrategy.gpu: \"scatter\" is not binpack or spread"
+        "spec.args.restrict-node-scheduling: \"maybe\" is not true or false"
     );
     says(&lab, SHARD, "Deployed", "True", generation).await;
     lab.create(pod("fourth", 1)).await.unwrap();

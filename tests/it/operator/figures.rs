@@ -211,7 +211,7 @@ async fn fields_without_effect_are_counted_until_their_object_is_deleted() {
     );
     let blue = json!({
         "apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": "blue"},
-        "spec": {"partitionLabelValue": "blue", "placementStrategy": {"gpu": "scatter"}, "goMemLimit": "1Gi"},
+        "spec": {"partitionLabelValue": "blue", "args": {"restrict-node-scheduling": "maybe"}, "goMemLimit": "1Gi"},
     });
     lab.create(blue).await.unwrap();
     shows!(

@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -32,12 +32,15 @@ const DEPLOYMENTS: [(&str, i32); 8] = [
     ("node-scale-adjuster", 1),
 ];
 
+/// Runs the command with the kubeconfig that kubectl would use.
 async fn migrate(lab: &Lab, args: &[&str]) -> (bool, String) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let kubeconfig = folder.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, lab.server.kubeconfig(&Identity::admin())).expect("a kubeconfig");
+    let home = tempfile::tempdir().expect("a folder");
+    let folder = home.path().join(".kube");
+    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::write(folder.join("config"), lab.server.kubeconfig(&Identity::admin())).expect("a kubeconfig");
     let mut command = Command::new(env!("CARGO_BIN_EXE_unikai"));
-    command.arg("migrate").args(args).arg("--kubeconfig").arg(&kubeconfig);
+    command.arg("migrate").args(args);
+    command.env("HOME", home.path()).env_remove("KUBECONFIG");
     let run = tokio::task::spawn_blocking(move || command.output().expect("it runs"));
     let Output { status, stdout, stderr } = run.await.expect("it runs");
     let said = [stdout, stderr]
@@ -109,6 +112,7 @@ async fn install_kai(lab: &Lab) {
             .await
             .unwrap();
     }
+    label_namespace(lab, &json!({"enforce": "baseline", "audit": null, "warn": null})).await;
     for (name, replicas) in DEPLOYMENTS {
         lab.create(deployment(name, replicas)).await.unwrap();
     }
@@ -158,6 +162,30 @@ async fn install_kai(lab: &Lab) {
         .patch("kai-config", &PatchParams::default(), &setting)
         .await
         .unwrap();
+}
+
+/// Sets or removes pod security labels of the namespace.
+async fn label_namespace(lab: &Lab, levels: &Value) {
+    let levels = levels.as_object().unwrap().iter();
+    let labels: BTreeMap<_, _> = levels
+        .map(|(mode, level)| (format!("pod-security.kubernetes.io/{mode}"), level))
+        .collect();
+    Api::<Namespace>::all(lab.client.clone())
+        .patch(
+            NAMESPACE,
+            &PatchParams::default(),
+            &Patch::Merge(json!({"metadata": {"labels": labels}})),
+        )
+        .await
+        .unwrap();
+}
+
+async fn pod_security(lab: &Lab) -> Vec<String> {
+    let namespace = Api::<Namespace>::all(lab.client.clone()).get(NAMESPACE).await.unwrap();
+    let labels = namespace.labels().iter();
+    labels
+        .filter_map(|(key, level)| Some(format!("{}={level}", key.strip_prefix("pod-security.kubernetes.io/")?)))
+        .collect()
 }
 
 /// How many replicas each is to have, and how many are noted.
@@ -346,6 +374,9 @@ async fn migration_to_unikai_and_back_does_not_affect_running_pods() {
         (policies, hooks.clone())
     );
 
+    // As unikai's manifests do.
+    let levels = json!({"enforce": "restricted", "audit": "restricted", "warn": "restricted"});
+    label_namespace(&lab, &levels).await;
     let mut after = lab.replica_with("after", SHARING).await;
     after.leads().await;
     lab.create_after_handover(pod("new", 1)).await;
@@ -374,6 +405,7 @@ async fn migration_to_unikai_and_back_does_not_affect_running_pods() {
     assert!(ok && told.contains("KAI is started again"), "{told}");
     assert_eq!(replicas(&lab).await, expected(|all| all, false));
     assert_eq!((in_force(&lab).await, registered(&lab).await), (0, hooks));
+    assert_eq!(pod_security(&lab).await, ["enforce=baseline"]);
     // The group of the pod that is gone stays until its garbage is collected.
     let mut now = statuses(&lab).await;
     now.retain(|name, _| said.contains_key(name));
