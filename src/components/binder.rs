@@ -11,6 +11,7 @@ mod attempt;
 mod audit;
 mod bind_request;
 mod carry_out;
+mod claim_turns;
 mod claims;
 mod cleanup;
 mod endings;
@@ -60,7 +61,7 @@ use cleanup::Cleanup;
 use endings::{count, count_failure, faulty, record_latency};
 use evictions::Evictions;
 use failures::{Failures, RETRY, Waits};
-use groups::{Command, GroupId, Groups};
+use groups::{DueCommand, GroupId, Groups};
 use limit::Limit;
 use multi_step::{GroupRequest, MultiStepBind};
 use outcomes::{not_bound, not_evicted};
@@ -185,6 +186,9 @@ const TERM_OVER: &str = "the term of leadership in which it was decided is over"
 /// Listeners whose kinds must have caught up before the binder deletes reservation pods or carries out bind requests.
 const DECIDED_BY: [Listener; 2] = [Listener::Binder, Listener::BinderOnceListed];
 
+/// The number of cleanups that the manager of GPU groups did not request.
+const NO_COMMAND: u64 = 0;
+
 /// A multi-step bind that has ended.
 struct Finished {
     bind: OrderedBind,
@@ -215,7 +219,8 @@ struct Binder {
     multi_step_binds: JoinSet<Finished>,
     /// Pods (by uid) whose multi-step bind waits or is open.
     in_steps: HashSet<Arc<str>>,
-    cleanups: JoinSet<Cleanup>,
+    /// Each with the number of the manager's command that it carries out, or [`NO_COMMAND`].
+    cleanups: JoinSet<(u64, Cleanup)>,
     groups: Groups,
     reviews: Reviews,
     audit: Audit,
@@ -410,6 +415,7 @@ impl Binder {
             let attempt = Attempt {
                 context: caller.context.clone(),
                 stores: Arc::clone(&self.stores),
+                claim_turns: Arc::clone(&caller.claim_turns),
                 steps: self.bus.traces.steps(),
             };
             let (bus, slow_jobs) = (self.bus.clone(), Arc::clone(&self.slow_jobs));
@@ -483,10 +489,10 @@ impl Binder {
             &self.active,
             now,
         );
-        for (command, term) in commands {
-            let left_as_is = Cleanup::GivenUp(command.id().clone(), Vec::new());
-            let reserver = self.reserver(self.caller.of_term(term));
-            self.cleanup(left_as_is, cleanup::carry_out(reserver, command));
+        for due in commands {
+            let left_as_is = Cleanup::GivenUp(due.command.id().clone(), Vec::new());
+            let reserver = self.reserver(self.caller.of_term(due.term));
+            self.cleanup(due.number, left_as_is, cleanup::carry_out(reserver, due.command));
         }
         for key in self.reviews.due(now) {
             self.review(key, now);
@@ -536,13 +542,13 @@ impl Binder {
             BindRequestAction::Leave => {}
             BindRequestAction::Drop => {
                 self.reviews.begin(&key, now);
-                let cleanup = cleanup::drop_done(self.caller.of_term(term), key.clone(), request, pod.is_some());
-                self.cleanup(Cleanup::RequestDone(key), cleanup);
+                let cleanup = cleanup::drop_done(self.caller.of_term(term), key.clone(), request, pod);
+                self.cleanup(NO_COMMAND, Cleanup::RequestDone(key), cleanup);
             }
             BindRequestAction::Succeed => {
                 self.reviews.begin(&key, now);
                 let cleanup = cleanup::succeed(self.caller.of_term(term), key.clone(), request, pod);
-                self.cleanup(Cleanup::RequestDone(key), cleanup);
+                self.cleanup(NO_COMMAND, Cleanup::RequestDone(key), cleanup);
             }
             BindRequestAction::CarryOut(bind) => {
                 info!(ns = key.namespace, name = key.name, "bind request is carried out");
@@ -551,14 +557,15 @@ impl Binder {
         }
     }
 
-    /// Starts a cleanup; its result if it panics is given here.
-    fn cleanup(&mut self, faulty: Cleanup, cleanup: impl Future<Output = Cleanup> + Send + 'static) {
+    /// Starts a cleanup; its result if it panics is given here, and the number of the manager's command.
+    fn cleanup(&mut self, number: u64, faulty: Cleanup, cleanup: impl Future<Output = Cleanup> + Send + 'static) {
         self.cleanups.spawn(async move {
-            panics::caught(cleanup).await.unwrap_or_else(|panic| {
+            let ended = panics::caught(cleanup).await.unwrap_or_else(|panic| {
                 metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
                 error!(panic, "a cleanup of the binder panicked");
                 faulty
-            })
+            });
+            (number, ended)
         });
     }
 
@@ -693,31 +700,33 @@ impl Binder {
         Ok(())
     }
 
-    fn cleanup_ended(&mut self, ended: Result<Cleanup, JoinError>) -> Result<(), Error> {
+    fn cleanup_ended(&mut self, ended: Result<(u64, Cleanup), JoinError>) -> Result<(), Error> {
         let now = Instant::now();
-        match ended.map_err(|panic| panicked("cleanup of the binder", &panic))? {
+        let (number, ended) = ended.map_err(|panic| panicked("cleanup of the binder", &panic))?;
+        match ended {
             Cleanup::Made(id, made, request) => {
                 if let Some(request) = request {
                     // A term that is over changes nothing about what was sent.
                     let reserver = self.reserver(self.caller.clone());
-                    self.cleanup(Cleanup::Settled, async move {
+                    self.cleanup(NO_COMMAND, Cleanup::Settled, async move {
                         reserver.settle(request).await;
                         Cleanup::Settled
                     });
                 }
-                self.groups.made(&id, made.as_deref().map_err(Clone::clone), now);
+                self.groups
+                    .made(&id, number, made.as_deref().map_err(Clone::clone), now);
                 self.audit.look(&id, &self.groups, &self.stores, now);
             }
             Cleanup::Recorded(id, recorded) => {
                 self.groups
-                    .recorded(&id, recorded.as_deref().map_err(Clone::clone), now);
+                    .recorded(&id, number, recorded.as_deref().map_err(Clone::clone), now);
             }
             Cleanup::GivenUp(id, evicted) => {
                 for pod in &evicted {
                     let note = notes::of_lost_device(&self.context.settings, pod, &id.group);
                     self.bus.events.send(note);
                 }
-                self.groups.given_up(&id, now);
+                self.groups.given_up(&id, number, now);
             }
             Cleanup::RequestDone(key) => self.reviews.finish(&key, now),
             Cleanup::Settled => {}
@@ -742,7 +751,7 @@ fn due(
     settings: &Settings,
     active: &BTreeMap<Scope, u64>,
     now: Instant,
-) -> Vec<(Command, u64)> {
+) -> Vec<DueCommand> {
     groups.due(now, |id| {
         let node = stores.nodes.get("", &id.node);
         let scope = settings

@@ -90,9 +90,9 @@ pub struct Settings {
     pub pod_security: Option<PodSecurityContext>,
     /// The security context of their container, if not the default.
     pub container_security: Option<SecurityContext>,
-    /// Requests of their container beside the GPU, if not the default.
+    /// Requests of their container beside the GPU, if any.
     pub requests: QuantityMap,
-    /// Limits of their container beside the GPU, if not the default.
+    /// Limits of their container beside the GPU, if any.
     pub limits: QuantityMap,
 }
 

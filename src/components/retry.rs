@@ -15,6 +15,9 @@ pub struct Backoff {
     pub longest: Duration,
 }
 
+/// The longest wait before what a scheduler decided and failed is tried again.
+pub const LONGEST: Duration = Duration::from_mins(5);
+
 impl Backoff {
     /// The wait after so many consecutive failures, counted from 1.
     #[must_use]

@@ -130,6 +130,19 @@ pub enum Event {
     Usage(Vec<(Name, [i64; 3])>),
 }
 
+impl Event {
+    /// What failed is tried again at this instant at the latest.
+    pub fn retry_by(&mut self, latest: Time) {
+        match self {
+            Self::Unbound { retry_at, .. } | Self::Unevicted { retry_at, .. } => {
+                *retry_at = retry_at.map(|at| at.min(latest));
+            }
+            Self::SharingFailed { retry_at, .. } => *retry_at = (*retry_at).min(latest),
+            _ => {}
+        }
+    }
+}
+
 /// Uid, namespace and name of a pod. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRef(Arc<PodNames>);
@@ -253,8 +266,8 @@ pub struct NodeInput {
     pub gpu_count: Option<i64>,
     /// Some of its GPUs are devices of resource slices (dynamic resource allocation).
     pub dra_gpus: bool,
-    /// Its device plugin offers GPUs, requested by number.
-    pub plugin_gpus: bool,
+    /// Resources as which its device plugins offer GPUs, requested by number.
+    pub gpu_resources: Vec<Name>,
     /// MIG is enabled.
     pub mig: bool,
     /// NUMA zones, if the kubelet's alignment is predicted.
@@ -557,6 +570,8 @@ pub struct GpuRequest {
     pub dra_shared: i64,
     /// GPUs requested as an extended resource of a device class. They count in queues; nodes provide them as devices.
     pub by_class: i64,
+    /// Resources as which whole GPUs are requested, e.g. `nvidia.com/gpu`, or shared ones reserved.
+    pub resources: Vec<Name>,
     /// MIG instances by profile resource name, e.g. `nvidia.com/mig-1g.5gb`.
     pub mig: Vec<(Name, i64)>,
     /// The MIG profile came from KAI's legacy annotation.

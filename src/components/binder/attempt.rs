@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
+use super::claim_turns::ClaimTurns;
 use super::claims::Claims;
 use super::requests::{AGAIN, LATE, TIMEOUT};
 use crate::api::names::{annotation, condition, reason};
@@ -160,6 +161,8 @@ pub struct Attempt {
     pub context: Context,
     /// The watched objects.
     pub stores: Arc<Stores>,
+    /// Turns of writing resource claims.
+    pub claim_turns: Arc<ClaimTurns>,
     /// The steps, for traces.
     pub steps: StepLog,
 }
@@ -192,7 +195,7 @@ impl Attempt {
         if !bind.steps.contains(&Step::Claims) {
             return self.bind_now(bind).await;
         }
-        let claims = Claims::of(&self.context, bind);
+        let claims = Claims::of(&self.context, bind, Arc::clone(&self.claim_turns));
         let report = match self.steps.step("reserve claims", claims.reserve()).await {
             Ok(()) => self.bind_now(bind).await,
             Err(why) => Report {

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -22,15 +23,19 @@ use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use super::claim_turns::ClaimTurns;
 use crate::api::bind_request::ExtendedResourceClaimAllocation;
 use crate::api::names::{annotation, finalizer};
 use crate::components::Context;
 use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::watches::Key;
 use crate::mirror::claims::requests;
 
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait for the turn of writing a claim. After that it is written without one, since what another bind sent may hang.
+const TURN: Duration = Duration::from_secs(30);
 /// Attempts per step.
 const TRIES: u32 = 6;
 /// Backoff between attempts: initial and maximum.
@@ -79,13 +84,14 @@ impl Resource for ClaimState {
 pub struct Claims<'a> {
     context: &'a Context,
     bind: &'a OrderedBind,
+    turns: Arc<ClaimTurns>,
 }
 
 impl<'a> Claims<'a> {
     /// The claims of a bind.
     #[must_use]
-    pub fn of(context: &'a Context, bind: &'a OrderedBind) -> Self {
-        Self { context, bind }
+    pub fn of(context: &'a Context, bind: &'a OrderedBind, turns: Arc<ClaimTurns>) -> Self {
+        Self { context, bind, turns }
     }
 
     fn pod(&self) -> &'a PodRef {
@@ -157,9 +163,16 @@ impl<'a> Claims<'a> {
     where
         F: Future<Output = Result<(), StepError>>,
     {
+        let claim = Key {
+            namespace: self.pod().namespace.to_string(),
+            name: name.to_owned(),
+        };
         let mut last = String::new();
         for tries in 1..=TRIES {
-            let error = match timeout(TIMEOUT, step()).await {
+            let turn = timeout(TURN, self.turns.next(&claim)).await.ok();
+            let answer = timeout(TIMEOUT, step()).await;
+            drop(turn);
+            let error = match answer {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(StepError::Final(why))) => return Err(why),
                 Ok(Err(StepError::Request(error))) => match failure(&error) {

@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tracing::{debug, error, info};
 
-use super::groups::{Command, GroupId};
+use super::groups::{Command, GroupId, NoDevice};
 use super::multi_step::{drop_request, only};
 use super::requests::{Caller, RequestError};
 use super::reserve::{Request, Reserver};
@@ -28,7 +28,7 @@ use crate::mirror::bind_request::{failed, made_for, node};
 /// How a cleanup ended.
 pub enum Cleanup {
     /// Result of creating a reservation pod; the request, if it may still take effect or watches do not show its effect yet.
-    Made(GroupId, Result<Box<Pod>, String>, Option<Request>),
+    Made(GroupId, Result<Box<Pod>, NoDevice>, Option<Request>),
     /// A request for a reservation pod has no effect any more that watches do not show.
     Settled,
     /// Result of recording users on a reservation pod.
@@ -190,13 +190,19 @@ async fn evict(caller: &Caller, id: &GroupId, users: Vec<PodRef>) -> Vec<PodRef>
 }
 
 /// Deletes a bind request that is done. If its pod is missing, the pod is read first: the watch of pods may be behind.
-pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_known: bool) -> Cleanup {
+pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod: Option<Arc<Pod>>) -> Cleanup {
     let ns = request.metadata.namespace.as_deref().unwrap_or_default();
     let name = request.spec.pod_name.clone().unwrap_or_default();
-    if !pod_known {
+    let is_its = |pod: &Pod| made_for(&request, pod.metadata.uid.as_deref());
+    if let (Some(pod), Some(node)) = (pod.as_deref().filter(|pod| is_its(pod)), node(&request))
+        && pods::node(pod) == Some(node)
+    {
+        // The process that bound it after a failure may have ended before it said so.
+        correct(&caller, node, Some(pod)).await;
+    }
+    if pod.is_none() {
         let api: Api<Pod> = Api::namespaced(caller.context.reads.clone(), ns);
         let found = caller.call("look for a pod", || api.get_opt(&name)).await;
-        let is_its = |pod: &Pod| made_for(&request, pod.metadata.uid.as_deref());
         if !matches!(found, Ok(found) if !found.as_ref().is_some_and(is_its)) {
             return Cleanup::RequestDone(key);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::attempt::{Ending, Report};
 use crate::components::bus::{OrderedBind, PodRef};
-use crate::components::retry::Backoff;
+use crate::components::retry::{self, Backoff};
 
 /// Number of pods and nodes whose failures are kept; beyond that all are dropped.
 const FAILURES_MAX: usize = 8_192;
@@ -19,13 +19,13 @@ pub const RETRY: Backoff = Backoff {
 /// Backoff for opening a GPU on a node: longer, so that pods go to other nodes first.
 const OPEN_AGAIN: Backoff = Backoff {
     first: Duration::from_secs(10),
-    longest: Duration::from_secs(300),
+    longest: retry::LONGEST,
 };
 
 /// Backoff of a failed eviction: longer, so that other victims are tried first.
 const EVICT_AGAIN: Backoff = Backoff {
     first: Duration::from_secs(5),
-    longest: Duration::from_secs(300),
+    longest: retry::LONGEST,
 };
 
 /// What failed, and how often.

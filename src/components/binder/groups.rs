@@ -57,8 +57,30 @@ impl InNamespace for GroupId {
     }
 }
 
+/// Why a bind gets no device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoDevice {
+    /// The reason.
+    pub why: String,
+    /// None could be obtained on the node, so that no further GPU should be opened there for some time. Else it is not the node's fault.
+    pub of_node: bool,
+}
+
+impl NoDevice {
+    fn of_node(why: String) -> Self {
+        Self { why, of_node: true }
+    }
+
+    fn passing(why: &str) -> Self {
+        Self {
+            why: why.to_owned(),
+            of_node: false,
+        }
+    }
+}
+
 /// Where a waiting bind gets the device of a group: the UUID, or why there is none.
-pub type Answer = oneshot::Sender<Result<String, String>>;
+pub type Answer = oneshot::Sender<Result<String, NoDevice>>;
 
 /// An action that the manager requests.
 #[derive(Debug, PartialEq)]
@@ -67,7 +89,7 @@ pub enum Command {
     Make {
         /// The group.
         id: GroupId,
-        /// The tolerations of the requesting pod.
+        /// The tolerations of the requesting pod. If none are known, those of a user count.
         tolerations: Vec<Toleration>,
         /// Its future users, by uid.
         users: Users,
@@ -110,6 +132,16 @@ impl Command {
             Self::Make { id, .. } | Self::Record { id, .. } | Self::Remove { id, .. } | Self::Evict { id, .. } => id,
         }
     }
+}
+
+/// A command that is due.
+pub struct DueCommand {
+    /// The command.
+    pub command: Command,
+    /// The term in which it is carried out.
+    pub term: u64,
+    /// Its number, with which its end is reported. No command has the number 0.
+    pub number: u64,
 }
 
 /// A reservation pod as last seen.
@@ -169,8 +201,10 @@ pub struct Group {
     tolerations: Vec<Toleration>,
     /// The term, if any, for commands at its last evaluation; `None` before the first.
     term: Option<Option<u64>>,
-    /// A command is running.
-    busy: bool,
+    /// The number of the command that is running. No other begins before it has ended, also if its term is over.
+    busy: Option<u64>,
+    /// The running command is of a term that is over.
+    outdated: bool,
     /// Number of consecutive commands without effect.
     without_effect: u32,
     /// Since when binds wait for a device.
@@ -198,6 +232,8 @@ pub struct Groups {
     /// Bound pods that the watch does not show as bound yet.
     arrived: HashMap<Arc<str>, Vec<GroupId>>,
     agenda: Agenda<GroupId>,
+    /// Number of commands so far.
+    commands: u64,
     max_wait: Duration,
     own_pods: OwnPods,
 }
@@ -381,10 +417,22 @@ impl Groups {
         self.agenda.plan(id, now);
     }
 
-    /// The end of [`Command::Make`]: the pod as the API server returned it, or the error.
-    pub fn made(&mut self, id: &GroupId, made: Result<&Pod, String>, now: Instant) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        group.busy = false;
+    /// The group of a command that has ended, and whether its term is over; `None` if another command is running.
+    fn ended(&mut self, id: &GroupId, number: u64) -> Option<(&mut Group, bool)> {
+        let group = self.groups.get_mut(id)?;
+        if group.busy != Some(number) {
+            return None;
+        }
+        group.busy = None;
+        let outdated = std::mem::take(&mut group.outdated);
+        Some((group, outdated))
+    }
+
+    /// The end of the [`Command::Make`] of that number: the pod as the API server returned it, or the error.
+    pub fn made(&mut self, id: &GroupId, number: u64, made: Result<&Pod, NoDevice>, now: Instant) {
+        let Some((group, outdated)) = self.ended(id, number) else {
+            return;
+        };
         match made {
             Ok(pod) => {
                 // The watch has shown a newer version meanwhile.
@@ -392,15 +440,18 @@ impl Groups {
                     self.pod(pod, now);
                 }
             }
+            // The binds of that term have got their answer, and those of this one have one to come.
+            Err(_) if outdated => {}
             Err(why) => group.answer(&Err(why)),
         }
         self.agenda.plan(id, now);
     }
 
-    /// The end of [`Command::Record`]: the reservation pod as the API server returned it, or the error.
-    pub fn recorded(&mut self, id: &GroupId, recorded: Result<&Pod, String>, now: Instant) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        group.busy = false;
+    /// The end of the [`Command::Record`] of that number: the reservation pod as the API server returned it, or the error.
+    pub fn recorded(&mut self, id: &GroupId, number: u64, recorded: Result<&Pod, String>, now: Instant) {
+        let Some((group, outdated)) = self.ended(id, number) else {
+            return;
+        };
         match recorded {
             Ok(pod) => {
                 if !group.saw_deletion(pod) {
@@ -408,23 +459,28 @@ impl Groups {
                 }
                 self.agenda.plan(id, now);
             }
+            Err(_) if outdated => self.agenda.plan(id, now),
             Err(why) => {
                 group.has_stale_users = true;
-                group.answer(&Err(why));
+                group.answer(&Err(NoDevice::passing(&why)));
                 self.agenda.plan(id, now + LOST);
             }
         }
     }
 
-    /// The end of [`Command::Remove`] and [`Command::Evict`]. The watch shows the effect; the command is
+    /// The end of the [`Command::Remove`] or [`Command::Evict`] of that number. The watch shows the effect; the command is
     /// repeated if it does not.
-    pub fn given_up(&mut self, id: &GroupId, now: Instant) {
-        if let Some(group) = self.groups.get_mut(id) {
-            group.busy = false;
-            group.lost = None;
-            group.without_effect += 1;
-            self.agenda.plan(id, now + AGAIN.wait(group.without_effect));
+    pub fn given_up(&mut self, id: &GroupId, number: u64, now: Instant) {
+        let Some((group, outdated)) = self.ended(id, number) else {
+            return;
+        };
+        if outdated {
+            return self.agenda.plan(id, now);
         }
+        group.lost = None;
+        group.without_effect += 1;
+        let again = now + AGAIN.wait(group.without_effect);
+        self.agenda.plan(id, again);
     }
 
     /// The next timer.
@@ -433,8 +489,8 @@ impl Groups {
         self.agenda.next()
     }
 
-    /// The commands that are due, each with its term; `active`: the term for commands on a group, if this process leads its scope.
-    pub fn due(&mut self, now: Instant, active: impl Fn(&GroupId) -> Option<u64>) -> Vec<(Command, u64)> {
+    /// The commands that are due; `active`: the term for commands on a group, if this process leads its scope.
+    pub fn due(&mut self, now: Instant, active: impl Fn(&GroupId) -> Option<u64>) -> Vec<DueCommand> {
         let mut commands = Vec::new();
         for id in self.agenda.start_due(now) {
             self.agenda.finish(&id);
@@ -444,14 +500,16 @@ impl Groups {
             let term = active(&id);
             group.set_term(term);
             if let Some(term) = term
-                && !group.busy
+                && group.busy.is_none()
             {
                 let (command, again) = group.step(&id, self.max_wait, now);
-                if command.is_some() {
-                    group.busy = true;
+                if let Some(command) = command {
+                    self.commands += 1;
+                    let number = self.commands;
+                    group.busy = Some(number);
                     group.gone.clear();
+                    commands.push(DueCommand { command, term, number });
                 }
-                commands.extend(command.map(|command| (command, term)));
                 if let Some(again) = again {
                     self.agenda.plan(&id, again);
                 }
@@ -470,14 +528,14 @@ impl Group {
             && self.users.is_empty()
             && self.open.is_empty()
             && self.waiters.is_empty()
-            && !self.busy
+            && self.busy.is_none()
     }
 
     fn saw_deletion(&self, pod: &Pod) -> bool {
         pod.metadata.uid.as_deref().is_some_and(|uid| self.gone.contains(uid))
     }
 
-    fn answer(&mut self, answer: &Result<String, String>) {
+    fn answer(&mut self, answer: &Result<String, NoDevice>) {
         (self.asked, self.created) = (None, 0);
         for waiter in self.waiters.drain(..) {
             // Binds that gave up need no answer.
@@ -492,7 +550,9 @@ impl Group {
         if let Some(device) = working.find_map(|holder| holder.device.clone()) {
             if !self.users.is_empty() && self.device.as_ref().is_some_and(|used| *used != device) {
                 self.restoring.get_or_insert(now);
-                self.answer(&Err("the GPU of the group has lost its reservation pod".to_owned()));
+                self.answer(&Err(NoDevice::passing(
+                    "the GPU of the group has lost its reservation pod",
+                )));
                 return (Some(self.removal(id, false)), None);
             }
             (self.device, self.restoring) = (Some(device.clone()), None);
@@ -569,10 +629,10 @@ impl Group {
     fn set_term(&mut self, term: Option<u64>) {
         let before = self.term.replace(term);
         if before.is_some_and(|before| before != term) {
-            (self.busy, self.has_stale_users) = (false, true);
+            (self.outdated, self.has_stale_users) = (self.busy.is_some(), true);
         }
         if term.is_none() || before.flatten().is_some_and(|before| Some(before) != term) {
-            self.answer(&Err("this process does not lead".to_owned()));
+            self.answer(&Err(NoDevice::passing("this process does not lead")));
         }
     }
 
@@ -604,19 +664,19 @@ impl Group {
                 path(name, holder)
             );
             let gone = vec![(name.clone(), holder.uid.clone())];
-            self.answer(&Err(why));
+            self.answer(&Err(NoDevice::of_node(why)));
             return (Some(remove(gone)), None);
         }
         if let Some((name, holder)) = self.holders.first_key_value() {
             let why = holder.error.as_deref().unwrap_or_default();
             let why = format!("GPU reservation pod {}: {why}", path(name, holder));
             let gone = vec![(name.clone(), holder.uid.clone())];
-            self.answer(&Err(why));
+            self.answer(&Err(NoDevice::of_node(why)));
             return (Some(remove(gone)), None);
         }
         if self.created == MOST_CREATED {
             let why = format!("all {MOST_CREATED} GPU reservation pods were deleted before they held a GPU");
-            self.answer(&Err(why));
+            self.answer(&Err(NoDevice::of_node(why)));
             return (None, Some(now));
         }
         self.created += 1;

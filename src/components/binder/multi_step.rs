@@ -29,7 +29,7 @@ use tracing::debug;
 
 use super::attempt::{Attempt, Ending, OTHER_GROUP, Report};
 use super::fraction::Variables;
-use super::groups::{Answer, GroupId};
+use super::groups::{Answer, GroupId, NoDevice};
 use super::requests::{Caller, LATE, RequestError};
 use super::volumes::{Volumes, Written};
 use super::{bind_request, fraction};
@@ -104,17 +104,20 @@ pub struct GroupRequest {
 enum Stop {
     /// The bind is obsolete.
     Overtaken,
+    /// The API server does not have something, and what: it is obsolete if that went with the pod, else it failed.
+    Gone(String),
     /// It failed, and why.
     Failed(String),
+    /// It failed because no device could be obtained on the node, and why.
+    NoDevice(String),
 }
 
 impl Stop {
     fn of(error: RequestError, doing: &str) -> Self {
+        let why = format!("{doing}: {}", error.why);
         match error.failure {
-            Failure::Gone => Self::Overtaken,
-            Failure::Conflict | Failure::Busy | Failure::Unknown | Failure::Refused => {
-                Self::Failed(format!("{doing}: {}", error.why))
-            }
+            Failure::Gone => Self::Gone(why),
+            Failure::Conflict | Failure::Busy | Failure::Unknown | Failure::Refused => Self::Failed(why),
         }
     }
 }
@@ -153,22 +156,46 @@ impl MultiStepBind {
         for stage in STAGES {
             if let Err(stop) = self.perform(stage, &mut done, &mut report).await {
                 debug!(?stage, ?stop, "bind stopped");
-                report.ending = match stop {
-                    Stop::Overtaken => Ending::Overtaken,
-                    Stop::Failed(why) => {
-                        // At shutdown the bind request and all writes stay: the next leader resumes. So they do if the pod may be bound.
-                        if !self.caller.context.shutdown.is_cancelled() && !report.uncertain {
-                            self.undo(&done).await;
-                        }
-                        report.no_device = stage == Stage::Devices;
-                        report.cause = stage.cause().unwrap_or(report.cause);
-                        Ending::Failed(why)
+                report.no_device = matches!(stop, Stop::NoDevice(_));
+                report.ending = self.ending(stop).await;
+                if matches!(report.ending, Ending::Failed(_)) {
+                    // At shutdown the bind request and all writes stay: the next leader resumes. So they do if the pod may be bound.
+                    if !self.caller.context.shutdown.is_cancelled() && !report.uncertain {
+                        self.undo(&done).await;
                     }
-                };
+                    report.cause = stage.cause().unwrap_or(report.cause);
+                }
                 break;
             }
         }
         (report, done.request)
+    }
+
+    /// How a bind ends that stops before its last stage.
+    async fn ending(&self, stop: Stop) -> Ending {
+        match stop {
+            Stop::Overtaken => Ending::Overtaken,
+            // The scheduler waits for news of a pod that still has no node: no watch will show any.
+            Stop::Gone(why) if self.pod_waits().await => Ending::Failed(why),
+            Stop::Gone(_) => Ending::Overtaken,
+            Stop::Failed(why) | Stop::NoDevice(why) => Ending::Failed(why),
+        }
+    }
+
+    /// Whether the pod is still to be bound. Where the watch says so, the API server is asked, too, as the watch may be behind.
+    async fn pod_waits(&self) -> bool {
+        let wanted = &self.bind.placement.pod;
+        let shown = self
+            .stores
+            .pods
+            .get_same(&wanted.namespace, &wanted.name, Some(&wanted.uid));
+        if !shown.is_some_and(|pod| waits(&pod)) {
+            return false;
+        }
+        let api: Api<Pod> = Api::namespaced(self.caller.context.reads.clone(), &wanted.namespace);
+        let found = self.caller.call("look at the pod", || api.get_opt(&wanted.name)).await;
+        let is_it = |pod: &Pod| pod.metadata.uid.as_deref() == Some(&*wanted.uid);
+        found.map_or(true, |found| found.is_some_and(|pod| is_it(&pod) && waits(&pod)))
     }
 
     async fn perform(&self, stage: Stage, done: &mut Done, report: &mut Report) -> Result<(), Stop> {
@@ -201,6 +228,7 @@ impl MultiStepBind {
                 let attempt = Attempt {
                     context: self.caller.context.clone(),
                     stores: Arc::clone(&self.stores),
+                    claim_turns: Arc::clone(&self.caller.claim_turns),
                     steps: self.steps.clone(),
                 };
                 *report = attempt.bind(&self.bind).await;
@@ -352,11 +380,16 @@ impl MultiStepBind {
             let lost = || Stop::Failed("the process is shutting down".to_owned());
             self.group_requests.send(ask).await.map_err(|_| lost())?;
             let name = &self.bind.placement.pod;
-            device.await.map_err(|_| lost())?.map_err(|why| {
-                Stop::Failed(format!(
+            device.await.map_err(|_| lost())?.map_err(|NoDevice { why, of_node }| {
+                let why = format!(
                     "failed to reserve GPUs for pod {}/{} in gpu group {}: {why}",
                     name.namespace, name.name, id.group
-                ))
+                );
+                if of_node {
+                    Stop::NoDevice(why)
+                } else {
+                    Stop::Failed(why)
+                }
             })
         });
         try_join_all(asked).await
@@ -529,6 +562,11 @@ pub fn group_ids(bind: &OrderedBind) -> Vec<GroupId> {
         group: Arc::clone(group),
     };
     placement.gpu_groups.iter().map(id).collect()
+}
+
+/// Whether a pod has no node, and neither ends nor has ended.
+fn waits(pod: &Pod) -> bool {
+    !pods::is_bound(pod) && !pods::is_finished(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether a bind request is the one that was to be created.

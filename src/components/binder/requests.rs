@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
+use super::claim_turns::ClaimTurns;
 use crate::components::Context;
 use crate::components::gpu_operator::GpuOperator;
 use crate::components::retry::{Backoff, Failure, LAGGING, asked_pause, failure};
@@ -45,6 +46,8 @@ pub struct Caller {
     pub gpu_operator: Arc<GpuOperator>,
     /// Which runtime classes there are.
     pub runtime_classes: Arc<RuntimeClasses>,
+    /// Turns of writing resource claims.
+    pub claim_turns: Arc<ClaimTurns>,
     turns: Arc<Semaphore>,
 }
 
@@ -56,6 +59,7 @@ impl Caller {
             gpu_operator: Arc::new(GpuOperator::new(context.reads.clone())),
             runtime_classes: Arc::new(RuntimeClasses::new(context.reads.clone())),
             context,
+            claim_turns: Arc::default(),
             turns: Arc::new(Semaphore::new(at_once)),
         }
     }

@@ -16,10 +16,6 @@ use crate::components::fractions::users::{self, Users};
 use crate::components::pods::{Account, OwnPods, Role};
 use crate::components::{fractions, pods};
 
-/// Requests of the process in the pod, which sends one request to the API server and then idles.
-const CPU: &str = "50m";
-const MEMORY: &str = "64Mi";
-
 /// Waiting reasons that do not resolve themselves.
 const STUCK_REASONS: [&str; 7] = [
     "ImagePullBackOff",
@@ -62,18 +58,15 @@ pub fn pod(
     let stays = (annotation::KARPENTER_DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     let named = users.iter().map(|(uid, user)| users::annotation(uid, user));
     let annotations = std::iter::once(stays).chain(named);
-    // Requests equal limits (QoS Guaranteed), so that it is evicted or OOM-killed last.
+    // Nothing beside the GPU unless it is configured: a pod is placed before the reservation pod of its GPU exists, so it may fill the node, and the
+    // kubelet would refuse a reservation pod that requests more.
     let amounts = |given: &QuantityMap| {
         let mut amounts = given.clone();
-        if amounts.is_empty() {
-            let usual = [(resource::CPU, CPU), (resource::MEMORY, MEMORY)];
-            amounts.extend(usual.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))));
-        }
         amounts.retain(|name, _| !resource::WHOLE_GPUS.contains(&name.as_str()));
         amounts.insert(resource::NVIDIA_GPU.to_owned(), Quantity("1".to_owned()));
         Some(amounts)
     };
-    // Limits of the usual size below requests that are given would be refused.
+    // Where only one is given, requests equal limits, so that the pod is evicted or OOM-killed last.
     let limits = if settings.limits.is_empty() {
         &settings.requests
     } else {
@@ -239,8 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_pod_requests_one_gpu_and_little_else() {
-        let usual = json!({"nvidia.com/gpu": "1", "cpu": "50m", "memory": "64Mi"});
+    fn a_reservation_pod_requests_one_gpu_and_nothing_else() {
+        let usual = json!({"nvidia.com/gpu": "1"});
         assert_eq!(amounts(json!({}), json!({})), [usual.clone(), usual]);
     }
 

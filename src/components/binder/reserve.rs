@@ -13,7 +13,7 @@ use kube::api::{Api, PostParams};
 use tokio::time::sleep;
 use tracing::{debug, error};
 
-use super::groups::GroupId;
+use super::groups::{GroupId, NoDevice};
 use super::requests::{Caller, LATE, RequestError};
 use super::reservation;
 use crate::api::names::node_label;
@@ -60,7 +60,7 @@ impl Reserver {
         id: &GroupId,
         tolerations: Vec<Toleration>,
         users: &Users,
-    ) -> (Result<Pod, String>, Option<Request>) {
+    ) -> (Result<Pod, NoDevice>, Option<Request>) {
         let pod = self.pod(id, tolerations, users).await;
         let mut requested = pod.clone();
         requested.metadata.uid = Some(format!("requested-{}", random::uuid()));
@@ -79,8 +79,14 @@ impl Reserver {
         });
         let made = match created {
             Ok(Some(pod)) => Ok(pod),
-            Ok(None) => Err(self.failed(&pod, "the pods that were to use it are gone or elsewhere")),
-            Err(error) => Err(self.failed(&pod, &error.why)),
+            Ok(None) => Err(NoDevice {
+                why: self.failed(&pod, "the pods that were to use it are gone or elsewhere"),
+                of_node: false,
+            }),
+            Err(error) => Err(NoDevice {
+                why: self.failed(&pod, &error.why),
+                of_node: matches!(error.failure, Failure::Refused | Failure::Gone),
+            }),
         };
         let request = Request {
             pod: requested,
@@ -136,6 +142,12 @@ impl Reserver {
 
     async fn pod(&self, id: &GroupId, tolerations: Vec<Toleration>, users: &Users) -> Pod {
         let settings = &self.caller.context.settings;
+        // No bind has named any if the reservation pod is restored by another process than the one that created it.
+        let tolerations = if tolerations.is_empty() {
+            self.tolerations_of(users)
+        } else {
+            tolerations
+        };
         let account = &settings.own_pods.reservation;
         let mut pod = reservation::pod(&id.node, &id.group, tolerations, users, &settings.sharing, account);
         let spec = pod.spec.get_or_insert_default();
@@ -157,6 +169,15 @@ impl Reserver {
             args.for_each(|args| args.push("--fake-gpu".to_owned()));
         }
         pod
+    }
+
+    /// The tolerations of the first of these pods that has any. They are on one node, so each tolerates it.
+    fn tolerations_of(&self, users: &Users) -> Vec<Toleration> {
+        let mut known = users.iter().filter_map(|(uid, user)| {
+            let pod = self.stores.pods.get_same(&user.namespace, &user.name, Some(uid))?;
+            pod.spec.as_ref()?.tolerations.clone()
+        });
+        known.find(|found| !found.is_empty()).unwrap_or_default()
     }
 
     /// Returns the pod as the API server has it; `None` if no pod is left that would use it. Counts the requests that are not answered.

@@ -112,6 +112,7 @@ impl Lab {
         Attempt {
             context: self.context.clone(),
             stores: Arc::clone(&self.stores),
+            claim_turns: Arc::default(),
             steps: StepLog::default(),
         }
     }

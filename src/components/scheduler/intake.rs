@@ -16,6 +16,7 @@ use tracing::{error, warn};
 
 use crate::components::bus::Object;
 use crate::components::panics;
+use crate::components::retry;
 use crate::components::scheduler::second_model::{Origin, ToSecondModel};
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupKey, Name, Time};
@@ -352,6 +353,10 @@ impl Intake {
         quietly(&mut || groupings = self.core.mirror.groupings());
         let mut retries = Vec::new();
         quietly(&mut || retries = self.core.engine.retries());
+        // A clock that was ahead when they were decided must not make them wait for longer.
+        let longest = i64::try_from(retry::LONGEST.as_millis()).unwrap_or(i64::MAX);
+        let latest = Time(now.0.saturating_add(longest));
+        retries.iter_mut().for_each(|event| event.retry_by(latest));
         loop {
             let mut core = SchedulerCore::new(self.settings.clone(), self.policy.clone());
             core.mirror.aside.follow(&self.core.mirror.aside);

@@ -194,8 +194,10 @@ fn stale_message(pod_group: &PodGroup) -> String {
         let (runs, min) = (pods.active_used(), pods.min);
         active += runs;
         needed += min;
-        if runs < min && !single {
-            let name = pod_group.tree.get(member as usize).map_or("", |node| &node.name);
+        let name = pod_group.tree.get(member as usize).map_or("", |node| &node.name);
+        // A pod group without sub-groups has one of this name.
+        let implicit = single && name == "default";
+        if runs < min && !implicit {
             lacking += &format!(", subGroup {name} minMember is {min} and {runs} pods are active");
         }
     }

@@ -44,6 +44,8 @@ pub struct Charged {
     reservations: HashMap<String, Reservation>,
     /// The reservation pods that record a user, by the user's uid.
     named_by: HashMap<String, BTreeSet<String>>,
+    /// The GPU groups that pods' own labels named, by the pod's uid, where it is charged for others.
+    own_groups: HashMap<String, BTreeSet<String>>,
     /// Pods that were bound when they were first seen, before all pod groups were known.
     unsure: BTreeSet<(String, String)>,
     /// The first list of pods is complete, and pod groups are known.
@@ -128,7 +130,9 @@ impl Charged {
         if self.own_pods.role(pod) == Role::Reservation {
             self.replace(&pod.name_any(), Reservation::default());
         }
-        self.told.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        self.told.remove(uid);
+        self.own_groups.remove(uid);
     }
 
     /// Reports since the last call.
@@ -215,28 +219,52 @@ impl Charged {
     }
 
     /// Reservation pods on the pod's node take precedence.
-    fn recorded(&self, pod: &mut Pod) {
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let Some(names) = self.named_by.get(uid) else { return };
-        let node = pods::node(pod);
-        let found: Vec<(&str, &User)> = names
-            .iter()
+    fn recorded(&mut self, pod: &mut Pod) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if !self.named_by.contains_key(&uid) {
+            return;
+        }
+        let labels = pod.labels().iter();
+        let labelled: BTreeSet<String> = labels
+            .filter(|(key, _)| is_group_label(key))
+            .map(|(_, group)| group.clone())
+            .collect();
+        let own = self.own_groups.get(&uid).unwrap_or(&labelled);
+        let found = self.records(&uid, pods::node(pod), own);
+        let Some(user) = found.values().next() else { return };
+        let share: BTreeMap<String, String> = user.share.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+        let mut groups: BTreeSet<&str> = found.keys().copied().collect();
+        // While some of its reservation pods are unknown, its own labels count as well.
+        if groups.len() < user.share.devices() {
+            groups.extend(labelled.iter().map(|group| &**group));
+        }
+        let differ = !groups.iter().copied().eq(own.iter().map(|group| &**group));
+        let wanted = users::labels(groups.into_iter());
+        if differ {
+            self.own_groups.entry(uid).or_insert(labelled);
+        } else {
+            self.own_groups.remove(&uid);
+        }
+        put_back(&mut pod.metadata.labels, Some(&wanted), is_group_label);
+        put_back(&mut pod.metadata.annotations, Some(&share), users::is_share);
+    }
+
+    /// The groups for which reservation pods on a node record a user, with its record. A bind that failed may have left records on further reservation pods:
+    /// then the groups that the pod's own labels name decide, if they are as many as its devices.
+    fn records(&self, uid: &str, node: Option<&str>, own: &BTreeSet<String>) -> BTreeMap<&str, &User> {
+        let names = self.named_by.get(uid).into_iter().flatten();
+        let found: BTreeMap<&str, &User> = names
             .filter_map(|name| self.reservations.get(name))
             .filter(|reservation| Some(&*reservation.node) == node)
             .filter_map(|reservation| Some((&*reservation.group, reservation.users.get(uid)?)))
             .collect();
-        let Some((_, user)) = found.first() else { return };
-        let mut groups: BTreeSet<&str> = found.iter().map(|(group, _)| *group).collect();
-        let labels = pod.metadata.labels.clone().unwrap_or_default();
-        // While some of its reservation pods are unknown, its own labels count as well.
-        if groups.len() < user.share.devices() {
-            let own = labels.iter().filter(|(key, _)| is_group_label(key));
-            groups.extend(own.map(|(_, group)| &**group));
-        }
-        let wanted = users::labels(groups.into_iter());
-        let share: BTreeMap<String, String> = user.share.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-        put_back(&mut pod.metadata.labels, Some(&wanted), is_group_label);
-        put_back(&mut pod.metadata.annotations, Some(&share), users::is_share);
+        let named = found.iter().filter(|(group, _)| own.contains(**group));
+        let named: BTreeMap<&str, &User> = named.map(|(group, user)| (*group, *user)).collect();
+        let decides = named
+            .values()
+            .next()
+            .is_some_and(|user| user.share.devices() == named.len());
+        if decides { named } else { found }
     }
 
     /// A reservation pod was created or changed.

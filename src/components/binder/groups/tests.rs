@@ -13,6 +13,8 @@ struct World {
     now: Instant,
     /// The reservation pods as last seen, by group.
     reservations: BTreeMap<String, Pod>,
+    /// The number of the last command for each group.
+    numbers: BTreeMap<GroupId, u64>,
     /// Users recorded on them and removed again, in order: group, added, removed.
     written: Vec<(String, Vec<String>, Vec<String>)>,
 }
@@ -60,11 +62,12 @@ impl World {
             now: Instant::now(),
             term: Some(1),
             reservations: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             written: Vec::new(),
         }
     }
 
-    fn ask(&mut self, pod: &str, group: &str) -> oneshot::Receiver<Result<String, String>> {
+    fn ask(&mut self, pod: &str, group: &str) -> oneshot::Receiver<Result<String, NoDevice>> {
         let (answer, device) = oneshot::channel();
         self.groups.open(&pod.into(), &[id(group)]);
         let user = User {
@@ -87,7 +90,27 @@ impl World {
 
     fn due(&mut self) -> Vec<Command> {
         let due = self.groups.due(self.now, |_| self.term);
-        due.into_iter().map(|(command, _)| command).collect()
+        let commands = due.into_iter().map(|due| {
+            self.numbers.insert(due.command.id().clone(), due.number);
+            due.command
+        });
+        commands.collect()
+    }
+
+    /// The last command for `g` has created its reservation pod, or not.
+    fn made(&mut self, made: Result<&Pod, NoDevice>) {
+        self.groups.made(&id("g"), self.numbers[&id("g")], made, self.now);
+    }
+
+    /// The last command for `g` has recorded users, or not.
+    fn recorded(&mut self, recorded: Result<&Pod, String>) {
+        self.groups
+            .recorded(&id("g"), self.numbers[&id("g")], recorded, self.now);
+    }
+
+    /// The last command for `g` has deleted or evicted what it could.
+    fn given_up(&mut self) {
+        self.groups.given_up(&id("g"), self.numbers[&id("g")], self.now);
     }
 
     /// The commands that are due, without those that record users, which are carried out at once.
@@ -116,7 +139,7 @@ impl World {
         annotations.extend(add.iter().map(|(uid, user)| users::annotation(uid, user)));
         gone.iter().for_each(|uid| drop(annotations.remove(&users::key(uid))));
         let pod = pod.clone();
-        self.groups.recorded(&id, Ok(&pod), self.now);
+        self.groups.recorded(&id, self.numbers[&id], Ok(&pod), self.now);
         self.written
             .push((id.group.to_string(), add.into_keys().collect(), gone));
     }
@@ -153,7 +176,7 @@ fn the_first_bind_creates_the_reservation_and_later_binds_wait_for_it() {
     let (mut first, mut second) = (world.ask("a", "g"), world.ask("b", "g"));
     assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
     assert!(world.at_once().is_empty(), "once");
-    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    world.made(Ok(&reservation("g", None)));
     assert!(world.at_once().is_empty());
     assert!(first.try_recv().is_err(), "the device is not known yet");
     world.see(&reservation("g", Some("GPU-1")));
@@ -176,13 +199,14 @@ fn a_failed_reservation_fails_all_waiting_binds() {
     let mut world = World::new();
     let mut waits = world.ask("a", "g");
     world.at_once();
-    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    world.made(Ok(&reservation("g", None)));
     let mut refused = reservation("g", None);
     refused.status = serde_json::from_value(json!({"phase": "Failed", "reason": "UnexpectedAdmissionError"})).unwrap();
     world.see(&refused);
     assert!(is_removal(&world.at_once()));
-    let why = waits.try_recv().unwrap().unwrap_err();
-    assert!(why.contains("UnexpectedAdmissionError"), "{why}");
+    let no_device = waits.try_recv().unwrap().unwrap_err();
+    assert!(no_device.why.contains("UnexpectedAdmissionError"), "{no_device:?}");
+    assert!(no_device.of_node);
 }
 
 #[test]
@@ -190,10 +214,10 @@ fn a_reservation_pod_that_reports_nothing_times_out() {
     let mut world = World::new();
     let mut waits = world.ask("a", "g");
     world.at_once();
-    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    world.made(Ok(&reservation("g", None)));
     assert!(world.after(Duration::from_secs(39)).is_empty());
     assert!(is_removal(&world.after(Duration::from_secs(2))));
-    assert!(waits.try_recv().unwrap().is_err());
+    assert!(waits.try_recv().unwrap().unwrap_err().of_node);
 }
 
 #[test]
@@ -243,14 +267,14 @@ fn reservation_pods_that_are_deleted_at_once_are_not_created_without_end() {
         for round in 0..3 {
             assert!(matches!(&world.at_once()[..], [Command::Make { .. }]), "{round}");
             let pod = reservation("g", None);
-            world.groups.made(&id("g"), Ok(&pod), world.now);
+            world.made(Ok(&pod));
             world.see(&pod);
             assert!(world.at_once().is_empty());
             world.groups.pod_gone(&pod, world.now);
         }
         assert!(world.at_once().is_empty(), "{bind}");
-        let why = waits.try_recv().expect("an answer").unwrap_err();
-        assert_eq!(why, "all 3 GPU reservation pods were deleted before they held a GPU");
+        let why = "all 3 GPU reservation pods were deleted before they held a GPU";
+        assert_eq!(waits.try_recv(), Ok(Err(NoDevice::of_node(why.to_owned()))));
     }
 }
 
@@ -265,7 +289,7 @@ fn users_are_evicted_after_reservation_pods_vanished_though_no_bind_waits_any_mo
     for _ in 0..3 {
         assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
         let pod = reservation("g", None);
-        world.groups.made(&id("g"), Ok(&pod), world.now);
+        world.made(Ok(&pod));
         world.see(&pod);
         world.groups.pod_gone(&pod, world.now);
     }
@@ -325,7 +349,7 @@ fn a_replica_that_does_not_lead_writes_nothing() {
     world.see(&reservation("g", Some("GPU-1")));
     let mut asks = world.ask("a", "h");
     assert!(world.in_the_end().is_empty());
-    assert!(asks.try_recv().unwrap().is_err());
+    assert!(!asks.try_recv().unwrap().unwrap_err().of_node);
     world.term = Some(1);
     assert!(world.in_the_end().is_empty(), "nobody has told it that it leads");
     world.groups.evaluate_all(world.now);
@@ -356,7 +380,7 @@ fn lost() -> World {
 #[test]
 fn a_recreated_reservation_with_the_same_device_keeps_its_users() {
     let mut world = lost();
-    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    world.made(Ok(&reservation("g", None)));
     assert!(world.after(Duration::from_secs(30)).is_empty(), "it may take its time");
     world.see(&reservation("g", Some("GPU-1")));
     assert!(world.in_the_end().is_empty());
@@ -371,7 +395,7 @@ fn a_late_response_does_not_restore_a_deleted_reservation() {
     let mut world = lost();
     world.see(&reservation("g", None));
     world.groups.pod_gone(&reservation("g", None), world.now);
-    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    world.made(Ok(&reservation("g", None)));
     assert!(world.at_once().is_empty(), "not at the first look");
     assert!(evicts(&mut world), "made, and gone before the answer came");
 
@@ -380,9 +404,7 @@ fn a_late_response_does_not_restore_a_deleted_reservation() {
     world.see(&user("a", &json!({"runai-gpu-group": "g"}), "Running"));
     assert!(matches!(&world.due()[..], [Command::Record { .. }]));
     world.groups.pod_gone(&reservation("g", None), world.now);
-    world
-        .groups
-        .recorded(&id("g"), Ok(&reservation("g", Some("GPU-1"))), world.now);
+    world.recorded(Ok(&reservation("g", Some("GPU-1"))));
     assert!(
         matches!(&world.at_once()[..], [Command::Make { .. }]),
         "gone while its users were written down"
@@ -393,16 +415,14 @@ fn a_late_response_does_not_restore_a_deleted_reservation() {
 fn a_recreated_reservation_with_another_device_is_deleted_and_users_are_evicted() {
     let mut world = lost();
     let mut joins = world.ask("b", "g");
-    world
-        .groups
-        .made(&id("g"), Ok(&reservation("g", Some("GPU-2"))), world.now);
+    world.made(Ok(&reservation("g", Some("GPU-2"))));
     assert!(matches!(
         &world.at_once()[..],
         [Command::Remove { unless_used: false, .. }]
     ));
     assert!(joins.try_recv().unwrap().is_err());
     world.groups.pod_gone(&reservation("g", None), world.now);
-    world.groups.given_up(&id("g"), world.now);
+    world.given_up();
     let commands = world.after(Duration::from_secs(5));
     assert!(commands.is_empty(), "not at the first look");
     let commands = world.after(Duration::from_secs(5));
@@ -412,7 +432,7 @@ fn a_recreated_reservation_with_another_device_is_deleted_and_users_are_evicted(
 #[test]
 fn users_are_evicted_if_the_reservation_cannot_be_recreated() {
     let mut world = lost();
-    world.groups.made(&id("g"), Err("forbidden".to_owned()), world.now);
+    world.made(Err(NoDevice::passing("forbidden")));
     assert!(world.at_once().is_empty());
     assert!(matches!(
         &world.after(Duration::from_secs(3))[..],
@@ -452,7 +472,7 @@ fn a_refused_deletion_of_a_reservation_is_retried_with_backoff() {
             seconds += 1;
             assert!(seconds < 400, "it is asked about again in the end");
         }
-        world.groups.given_up(&id("g"), world.now);
+        world.given_up();
         seconds
     };
     let first = until_asked(true);
@@ -480,7 +500,7 @@ fn users_are_recorded_on_the_reservation_pod_before_they_get_the_device() {
     made.annotations_mut()
         .extend(users.iter().map(|(uid, user)| users::annotation(uid, user)));
     world.see(&made);
-    world.groups.made(&id("g"), Ok(&made), world.now);
+    world.made(Ok(&made));
     world.at_once();
     assert_eq!(first.try_recv(), Ok(Ok("GPU-1".to_owned())));
     assert!(world.written.is_empty(), "nothing is written twice");
@@ -524,8 +544,8 @@ fn a_bind_fails_if_its_pod_cannot_be_recorded() {
     world.see(&reservation("g", Some("GPU-1")));
     let mut asks = world.ask("a", "g");
     assert!(matches!(&world.due()[..], [Command::Record { .. }]));
-    world.groups.recorded(&id("g"), Err("conflict".to_owned()), world.now);
-    assert_eq!(asks.try_recv(), Ok(Err("conflict".to_owned())));
+    world.recorded(Err("conflict".to_owned()));
+    assert_eq!(asks.try_recv(), Ok(Err(NoDevice::passing("conflict"))));
 }
 
 #[test]

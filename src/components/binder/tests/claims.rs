@@ -1,10 +1,16 @@
 //! Resource claims: allocated and reserved before the Binding, and released if that fails.
 
+use std::time::Duration;
+
+use futures::future::join_all;
+
 use super::*;
 use crate::api::bind_request::{ExtendedResourceClaimAllocation, ResourceClaimAllocation};
+use crate::components::binder::claim_turns::ClaimTurns;
 use crate::components::binder::claims::Claims;
 use crate::components::bus::Step;
 use crate::components::tests::recorded::Warnings;
+use crate::components::watches::Key;
 use crate::engine::decision::ClaimGrant;
 
 /// The allocation of a device.
@@ -73,7 +79,7 @@ async fn a_claim_gets_its_device_and_is_reserved_for_the_pod_and_protected() {
     let lab = Lab::new().await;
     lab.create(claim("data")).await;
     let ordered = claiming(&lab.pod("a").await);
-    let claims = Claims::of(&lab.context, &ordered);
+    let claims = lab.claims(&ordered);
     claims.reserve().await.unwrap();
     let seen = lab.see(&claim("data")).await;
     assert_eq!(held(&seen), (json!("card-1"), names(&["a"])));
@@ -104,7 +110,7 @@ async fn a_reservation_in_a_claim_is_not_added_twice() {
     let reserved = json!([{"resource": "pods", "name": "a", "uid": pod.metadata.uid}]);
     lab.set_status(&claim("data"), json!({"reservedFor": reserved})).await;
     let ordered = claiming(&pod);
-    Claims::of(&lab.context, &ordered).reserve().await.unwrap();
+    lab.claims(&ordered).reserve().await.unwrap();
     assert_eq!(lab.writes(), ["patch resourceclaims/status 200"]);
     assert_eq!(held(&lab.see(&claim("data")).await), (json!("card-1"), names(&["a"])));
 }
@@ -114,12 +120,12 @@ async fn a_shared_claim_stays_reserved_for_its_other_pod() {
     let lab = Lab::new().await;
     lab.create(claim("data")).await;
     let (a, b) = (claiming(&lab.pod("a").await), claiming(&lab.pod("b").await));
-    Claims::of(&lab.context, &a).reserve().await.unwrap();
-    Claims::of(&lab.context, &b).reserve().await.unwrap();
+    lab.claims(&a).reserve().await.unwrap();
+    lab.claims(&b).reserve().await.unwrap();
     let seen = lab.see(&claim("data")).await;
     assert_eq!(held(&seen), (json!("card-1"), names(&["a", "b"])));
     assert_eq!(seen["metadata"]["finalizers"].as_array().unwrap().len(), 1);
-    Claims::of(&lab.context, &a).release().await;
+    lab.claims(&a).release().await;
     assert_eq!(held(&lab.see(&claim("data")).await), (json!("card-1"), names(&["b"])));
 }
 
@@ -130,7 +136,7 @@ async fn a_claim_that_has_other_devices_by_now_or_is_leaving_is_not_taken() {
     lab.set_status(&claim("data"), json!({"allocation": device("card-2")}))
         .await;
     let ordered = claiming(&lab.pod("a").await);
-    let why = Claims::of(&lab.context, &ordered).reserve().await.unwrap_err();
+    let why = lab.claims(&ordered).reserve().await.unwrap_err();
     assert_eq!(why, "claim data has been given other devices meanwhile");
     assert_eq!(held(&lab.see(&claim("data")).await), (json!("card-2"), names(&[])));
 
@@ -144,7 +150,7 @@ async fn a_claim_that_has_other_devices_by_now_or_is_leaving_is_not_taken() {
         .delete("data", &Default::default())
         .await
         .unwrap();
-    let why = Claims::of(&lab.context, &ordered).reserve().await.unwrap_err();
+    let why = lab.claims(&ordered).reserve().await.unwrap_err();
     assert_eq!(why, "claim data is being deleted");
 }
 
@@ -153,7 +159,7 @@ async fn a_claim_without_a_device_is_an_error() {
     let lab = Lab::new().await;
     let mut ordered = claiming(&lab.pod("a").await);
     ordered.given.named[0].allocation = None;
-    let why = Claims::of(&lab.context, &ordered).reserve().await.unwrap_err();
+    let why = lab.claims(&ordered).reserve().await.unwrap_err();
     assert_eq!(why, "claim data is given nothing");
 }
 
@@ -162,7 +168,7 @@ async fn after_a_conflict_the_claim_is_read_again_and_a_refusal_is_final() {
     let lab = Lab::new().await;
     lab.create(claim("data")).await;
     let ordered = claiming(&lab.pod("a").await);
-    let claims = Claims::of(&lab.context, &ordered);
+    let claims = lab.claims(&ordered);
     let rule = lab.fault(statuses(), refuse(409), Times::Next(2));
     claims.reserve().await.unwrap();
     assert_eq!(lab.server.faults().struck(rule), 2);
@@ -171,7 +177,7 @@ async fn after_a_conflict_the_claim_is_read_again_and_a_refusal_is_final() {
     let began = tokio::time::Instant::now();
     claims.release().await;
     assert_eq!(lab.server.faults().struck(rule), 6, "it is given up in the end");
-    let pauses = std::time::Duration::from_millis(10 + 20 + 40 + 80 + 160 + 320);
+    let pauses = Duration::from_millis(10 + 20 + 40 + 80 + 160 + 320);
     assert!(began.elapsed() >= pauses, "{:?}", began.elapsed());
     lab.server.faults().clear();
     claims.release().await;
@@ -192,6 +198,43 @@ async fn after_a_conflict_the_claim_is_read_again_and_a_refusal_is_final() {
         1,
         "not repeated by one that does not lead"
     );
+}
+
+/// They read the claim at the same time.
+#[tokio::test(start_paused = true)]
+async fn all_pods_of_a_gang_that_share_a_claim_get_it_without_conflicts() {
+    let lab = Lab::new().await;
+    lab.create(claim("data")).await;
+    lab.fault(statuses(), Effect::Delay(Duration::from_millis(100)), Times::Always);
+    let mut binds = Vec::new();
+    for number in 0..32 {
+        binds.push(claiming(&lab.pod(&format!("p{number}")).await));
+    }
+    let turns = Arc::<ClaimTurns>::default();
+    let claims: Vec<_> = binds
+        .iter()
+        .map(|bind| Claims::of(&lab.context, bind, Arc::clone(&turns)))
+        .collect();
+    let reserved = join_all(claims.iter().map(Claims::reserve)).await;
+    assert_eq!(reserved, vec![Ok(()); 32]);
+    assert_eq!(held(&lab.see(&claim("data")).await).1.len(), 32);
+    let conflicts = lab.writes().iter().filter(|write| write.ends_with(" 409")).count();
+    assert_eq!(conflicts, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_does_not_wait_for_ever_for_another_whose_request_hangs() {
+    let lab = Lab::new().await;
+    lab.create(claim("data")).await;
+    let turns = Arc::<ClaimTurns>::default();
+    let key = Key {
+        namespace: "team".to_owned(),
+        name: "data".to_owned(),
+    };
+    let _others = turns.next(&key).await;
+    let ordered = claiming(&lab.pod("a").await);
+    Claims::of(&lab.context, &ordered, turns).reserve().await.unwrap();
+    assert_eq!(held(&lab.see(&claim("data")).await), (json!("card-1"), names(&["a"])));
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,7 +271,7 @@ async fn a_pod_with_an_extended_resource_gets_a_claim_and_names_it_in_its_status
     let lab = Lab::new().await;
     let pod = lab.pod("a").await;
     let ordered = extended(&pod);
-    let claims = Claims::of(&lab.context, &ordered);
+    let claims = lab.claims(&ordered);
     claims.reserve().await.unwrap();
     let told = &json!(lab.seen("a").await)["status"]["extendedResourceClaimStatus"];
     assert_eq!(told["requestMappings"][0]["containerName"], "main");
@@ -263,6 +306,11 @@ async fn a_pod_with_an_extended_resource_gets_a_claim_and_names_it_in_its_status
 }
 
 impl Lab {
+    /// The claims of a bind, which waits for nobody's turn.
+    fn claims<'a>(&'a self, bind: &'a OrderedBind) -> Claims<'a> {
+        Claims::of(&self.context, bind, Arc::default())
+    }
+
     /// The claim for the pod's extended resource, which its status names.
     async fn made_for(&self, pod: &str) -> Value {
         let told = &json!(self.seen(pod).await)["status"]["extendedResourceClaimStatus"];
@@ -276,7 +324,7 @@ const NOT_DELETED: &str = "claim for extended resources not deleted";
 async fn a_claim_that_got_no_device_is_deleted_without_giving_one_back() {
     let lab = Lab::new().await;
     let ordered = extended(&lab.pod("a").await);
-    let claims = Claims::of(&lab.context, &ordered);
+    let claims = lab.claims(&ordered);
     lab.fault(statuses(), refuse(403), Times::Always);
     claims.reserve().await.unwrap_err();
     let before = lab.writes().len();
@@ -295,7 +343,7 @@ async fn a_claim_that_got_no_device_is_deleted_without_giving_one_back() {
 async fn the_deletion_of_a_claim_is_repeated_and_one_that_is_refused_leaves_its_device_free() {
     let lab = Lab::new().await;
     let ordered = extended(&lab.pod("a").await);
-    let claims = Claims::of(&lab.context, &ordered);
+    let claims = lab.claims(&ordered);
     let deletions = || Match::verb_on("delete", "resourceclaims");
     let warnings = Warnings::from_now_on();
 
@@ -317,7 +365,7 @@ async fn the_deletion_of_a_claim_is_repeated_and_one_that_is_refused_leaves_its_
 async fn a_claim_that_is_being_deleted_goes_with_its_finalizer() {
     let lab = Lab::new().await;
     let ordered = extended(&lab.pod("a").await);
-    let claims = Claims::of(&lab.context, &ordered);
+    let claims = lab.claims(&ordered);
     claims.reserve().await.unwrap();
     let made = lab.made_for("a").await;
     lab.delete(&made).await;

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::*;
 use crate::api::BindRequest;
 use crate::components::binder::cleanup::{self, Cleanup};
-use crate::components::binder::groups::{Command, GroupId};
+use crate::components::binder::groups::{Command, GroupId, NoDevice};
 use crate::components::binder::reservation;
 use crate::components::binder::reserve::Reserver;
 use crate::components::bus::channels;
@@ -63,15 +63,15 @@ impl Lab {
         }
         match self.carry_out(make(users)).await {
             Cleanup::Made(made, Ok(pod), _) if made == id() => *pod,
-            Cleanup::Made(_, Err(why), _) => panic!("{why}"),
+            Cleanup::Made(_, Err(no_device), _) => panic!("{no_device:?}"),
             _ => panic!("it is made"),
         }
     }
 
     /// Why the reservation pod of the group is not made.
-    async fn not_reserved(&self) -> String {
+    async fn not_reserved(&self) -> NoDevice {
         match self.carry_out(make(Users::default())).await {
-            Cleanup::Made(_, Err(why), _) => why,
+            Cleanup::Made(_, Err(no_device), _) => no_device,
             _ => panic!("it is not made"),
         }
     }
@@ -122,9 +122,10 @@ impl Lab {
         Some((found.status, found.message.unwrap_or_default()))
     }
 
-    async fn drop_done(&self, request: &BindRequest, pod_known: bool) {
+    async fn drop_done(&self, request: &BindRequest, pod: Option<Pod>) {
         let key = Key::of(&request.metadata);
-        let done = cleanup::drop_done(self.caller(), key.clone(), Arc::new(request.clone()), pod_known).await;
+        let (shared, pod) = (Arc::new(request.clone()), pod.map(Arc::new));
+        let done = cleanup::drop_done(self.caller(), key.clone(), shared, pod).await;
         assert!(matches!(done, Cleanup::RequestDone(done) if done == key));
     }
 }
@@ -158,14 +159,30 @@ async fn no_gpu_is_reserved_for_pods_that_are_gone_or_elsewhere() {
     for shown in [None, Some(leaving), Some(ended), Some(elsewhere)] {
         shown.map(|pod| lab.stores.pods.insert(pod));
         match lab.carry_out(make(users(&[&a]))).await {
-            Cleanup::Made(_, Err(why), None) => assert!(
-                why.contains("the pods that were to use it are gone or elsewhere"),
+            Cleanup::Made(_, Err(NoDevice { why, of_node }), None) => assert!(
+                why.contains("the pods that were to use it are gone or elsewhere") && !of_node,
                 "{why}"
             ),
             _ => panic!("it is made"),
         }
     }
     lab.reserve(users(&[&a])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_pod_that_is_restored_tolerates_what_its_users_tolerate() {
+    let lab = Lab::new().await;
+    let mut user = json!(lab.pod("a").await);
+    let tolerations = json!([{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}]);
+    user["spec"]["tolerations"] = tolerations.clone();
+    let user: Pod = read(user);
+    lab.stores.pods.insert(user.clone());
+    let Cleanup::Made(_, Ok(made), _) = lab.carry_out(make(users(&[&user]))).await else {
+        panic!("it is made");
+    };
+    let has = json!(made.spec.unwrap().tolerations);
+    let tolerates = |wanted: &Value| has.as_array().is_some_and(|all| all.contains(wanted));
+    assert!(tolerates(&tolerations[0]), "{has}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,7 +213,8 @@ async fn a_reservation_pod_has_its_classes_where_they_exist() {
 async fn a_reservation_pod_that_is_refused_says_why_and_what_is_missing() {
     let lab = Lab::new().await;
     let rule = lab.fault(Match::verb_on("create", "pods"), refuse(403), Times::Always);
-    let why = lab.not_reserved().await;
+    let NoDevice { why, of_node } = lab.not_reserved().await;
+    assert!(of_node);
     assert!(
         why.starts_with("failed to create GPU reservation pod kai-resource-reservation/gpu-reservation-"),
         "{why}"
@@ -209,11 +227,15 @@ async fn a_reservation_pod_that_is_refused_says_why_and_what_is_missing() {
     lab.stores
         .namespaces
         .insert(read(json!({"metadata": {"name": NAMESPACE}})));
-    let why = lab.not_reserved().await;
+    let NoDevice { why, .. } = lab.not_reserved().await;
     assert!(!why.contains("is missing"), "{why}");
     lab.server.faults().clear();
     let rule = lab.fault(Match::verb_on("create", "pods"), refuse(409), Times::Always);
-    let why = lab.not_reserved().await;
+    let NoDevice { why, of_node } = lab.not_reserved().await;
+    assert!(
+        !of_node,
+        "an API server that is busy or in disagreement says nothing about the node"
+    );
     assert_eq!(
         lab.server.faults().struck(rule),
         4,
@@ -366,22 +388,40 @@ async fn a_completed_bind_request_is_deleted_unless_its_pod_is_pending() {
     let lab = Lab::new().await;
     let pod = lab.pod("a").await;
     let request = lab.request(&pod, true).await;
-    lab.drop_done(&request, false).await;
+    lab.drop_done(&request, None).await;
     assert!(lab.requested(&request).await.is_some(), "the watch of pods was behind");
     lab.fault(Match::verb_on("get", "pods"), refuse(403), Times::Next(1));
     lab.delete_pod("a").await;
-    lab.drop_done(&request, false).await;
+    lab.drop_done(&request, None).await;
     assert!(lab.requested(&request).await.is_some(), "it is not known");
-    lab.drop_done(&request, false).await;
+    lab.drop_done(&request, None).await;
     assert!(lab.requested(&request).await.is_none());
 
     let lab = Lab::new().await;
-    let request = lab.request(&lab.pod("a").await, true).await;
-    lab.drop_done(&request, true).await;
+    let pod = lab.pod("a").await;
+    let request = lab.request(&pod, true).await;
+    lab.drop_done(&request, Some(pod)).await;
     assert!(
         lab.requested(&request).await.is_none(),
         "the watch has shown that it is done"
     );
+}
+
+/// The process that bound the pod has ended before it corrected the condition, and the next one finds the bind request done.
+#[tokio::test(start_paused = true)]
+async fn the_condition_of_a_bound_pod_is_corrected_before_its_bind_request_is_deleted() {
+    for (node, bound_there) in [("n1", true), ("n2", false)] {
+        let lab = Lab::new().await;
+        let pod = lab.pod("a").await;
+        let request = lab.request(&pod, true).await;
+        cleanup::blame(&lab.caller(), &bind(&pod, "n1"), Some(&pod), "no device").await;
+        lab.bind_to("a", node).await;
+        lab.drop_done(&request, lab.seen("a").await).await;
+        assert!(lab.requested(&request).await.is_none());
+        let status = lab.told("a").await.map(|(status, _)| status);
+        let expected = if bound_there { "True" } else { "False" };
+        assert_eq!(status.as_deref(), Some(expected), "bound to {node}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -176,6 +176,20 @@ async fn the_gpu_of_a_bind_that_failed_is_given_back() {
     assert!(case.reservations().await.is_empty());
 }
 
+/// As while the definition of bind requests is replaced.
+#[tokio::test(start_paused = true)]
+async fn the_scheduler_is_told_of_a_bind_whose_request_nobody_serves() {
+    let mut case = Case::new().await;
+    let ordered = case.sharing("a").await;
+    case.watch().await;
+    case.lab
+        .fault(Match::verb_on("create", "bindrequests"), refuse(404), Times::Next(1));
+    case.order(vec![ordered.clone()], Vec::new()).await;
+    assert_eq!(case.outcomes(MOMENT).await, ["a not bound, 1 s"]);
+    case.with_device(ordered).await;
+    assert!(case.is_bound("a").await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_uses_its_gpu_from_its_binding_on_whatever_the_watch_shows() {
     let mut case = Case::new().await;

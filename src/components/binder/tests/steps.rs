@@ -6,13 +6,13 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::api::{BindRequest, PodGroup};
-use crate::components::binder::groups::GroupId;
+use crate::components::binder::groups::{GroupId, NoDevice};
 use crate::components::binder::multi_step::{GroupRequest, MultiStepBind};
 use crate::components::bus::Traces;
 use crate::engine::decision::Promise;
 
 /// How the manager of GPU groups answers.
-type Manager = fn(&GroupId) -> Result<String, String>;
+type Manager = fn(&GroupId) -> Result<String, NoDevice>;
 
 /// A bind of half of a GPU for the pod `a`, and what the manager of GPU groups was asked.
 struct Case {
@@ -23,7 +23,7 @@ struct Case {
     steps: StepLog,
 }
 
-fn gpu(id: &GroupId) -> Result<String, String> {
+fn gpu(id: &GroupId) -> Result<String, NoDevice> {
     Ok(format!("GPU-{}", id.group))
 }
 
@@ -241,6 +241,35 @@ async fn a_request_that_cannot_be_written_fails_the_bind() {
     assert_eq!(case.lab.server.faults().struck(rule), 4);
 }
 
+/// As while the definition of bind requests is replaced. The scheduler would wait for the bind for ever.
+#[tokio::test(start_paused = true)]
+async fn a_bind_fails_if_something_else_than_its_pod_is_not_there() {
+    for resource in ["bindrequests", "configmaps"] {
+        let case = Case::new().await;
+        case.lab
+            .fault(Match::verb_on("create", resource), refuse(404), Times::Always);
+        let (_, report) = case.fails().await;
+        assert_eq!((report.cause, report.no_device), ("objects", false), "{resource}");
+        case.is_undone().await;
+    }
+}
+
+/// The watch is behind.
+#[tokio::test(start_paused = true)]
+async fn a_bind_whose_pod_is_gone_or_on_another_node_is_obsolete_whatever_is_not_there() {
+    for is_gone in [true, false] {
+        let case = Case::new().await;
+        case.lab
+            .fault(Match::verb_on("create", "configmaps"), refuse(404), Times::Always);
+        if is_gone {
+            case.lab.delete_pod("a").await;
+        } else {
+            case.lab.bind_to("a", "n2").await;
+        }
+        assert_eq!(case.run().await.0.ending, Ending::Overtaken, "gone: {is_gone}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_asks_for_something_else_by_now_is_not_bound() {
     let case = Case::new().await;
@@ -320,20 +349,30 @@ async fn a_pod_that_is_gone_has_ended_was_made_anew_or_is_on_another_node_needs_
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_device_the_bind_fails_and_says_that_it_is_for_that() {
+async fn without_a_device_the_bind_fails_and_says_whether_the_node_gives_none() {
     let mut case = Case::new().await;
-    case.manager = |_| Err("no room".to_owned());
-    let (why, report) = case.fails().await;
-    assert_eq!(why, "failed to reserve GPUs for pod team/a in gpu group g: no room");
-    assert!(report.no_device);
-    assert_eq!(report.cause, "device");
-    case.is_undone().await;
+    let managers: [(Manager, bool); 2] = [(|_| Err(no_room(true)), true), (|_| Err(no_room(false)), false)];
+    for (manager, of_node) in managers {
+        case.manager = manager;
+        let (why, report) = case.fails().await;
+        assert_eq!(why, "failed to reserve GPUs for pod team/a in gpu group g: no room");
+        assert_eq!((report.no_device, report.cause), (of_node, "device"));
+        case.is_undone().await;
+    }
     case.bind.placement.gpu_groups = Vec::new();
-    let (why, _) = case.fails().await;
+    let (why, report) = case.fails().await;
     assert!(
         why.starts_with("no SelectedGPUGroups for fractional pod team/a"),
         "{why}"
     );
+    assert!(!report.no_device, "that is not the node's fault");
+}
+
+fn no_room(of_node: bool) -> NoDevice {
+    NoDevice {
+        why: "no room".to_owned(),
+        of_node,
+    }
 }
 
 #[tokio::test(start_paused = true)]

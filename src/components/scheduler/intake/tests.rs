@@ -303,6 +303,26 @@ fn retry_times_are_kept_when_the_model_is_rebuilt() {
 }
 
 #[test]
+fn retries_that_a_fast_clock_decided_are_due_soon_after_it_is_set_back() {
+    let mut cluster = Cluster::new(1);
+    cluster.tell(pod("first", 1, &json!({}), None));
+    assert_eq!(cluster.bound(), ["first"]);
+    let ahead = Time(NOW.0 + 3_600_000);
+    let stores = Arc::clone(&cluster.stores);
+    let everything: &Everything = &|tell| stores.objects().for_each(tell);
+    cluster.intake.follow_clock(ahead, everything);
+    let unbound = Event::Unbound {
+        pod: "first".into(),
+        retry_at: Some(Time(ahead.0 + 1_000)),
+    };
+    cluster.intake.tell(unbound, ahead, everything);
+    assert!(cluster.intake.follow_clock(NOW, everything).told);
+    assert_eq!(cluster.bound(), Vec::<String>::new());
+    let wakes = cluster.intake.core.engine.next_wakeup(NOW);
+    assert_eq!(wakes.map(|(at, _)| at), Some(Time(NOW.0 + 300_000)));
+}
+
+#[test]
 fn a_clock_that_is_set_back_makes_a_stuck_pod_one_that_leaves_again() {
     let mut cluster = Cluster::new(1);
     let stuck_after = Policy::default().stuck_after;

@@ -1,8 +1,10 @@
 use super::*;
 use crate::engine::decision::EvictionCause;
-use crate::engine::input::PodRef;
+use crate::engine::input::{PodRef, Time};
 use crate::engine::policy::ActionKind::{Consolidation, Preempt, Reclaim, StaleGangEviction};
+use crate::engine::policy::Policy;
 use crate::mirror::{GroupDraft, PackedChange, PackedObject};
+use crate::scheduler_core::SchedulerCore;
 
 /// The eviction of a pod: its pod group, the action, and the pod group that gets the place.
 type Evicted = (&'static str, ActionKind, Option<&'static str>);
@@ -94,5 +96,26 @@ fn the_label_of_another_sub_group_is_replaced_before_the_binding() {
         labels_before_binding(""),
         BTreeMap::new(),
         "it is added after the binding"
+    );
+}
+
+/// The event of a pod group of two pods, without a running one, in which these sub-groups are.
+fn stale_event(sub_groups: &str) -> String {
+    let group = format!("{{metadata: {{namespace: ns, name: g}}, spec: {{minMember: 2, subGroups: {sub_groups}}}}}");
+    let group = PackedObject::PodGroup(Arc::new(serde_yaml_ng::from_str(&group).unwrap()));
+    let mut core = SchedulerCore::new(crate::mirror::Settings::default(), Policy::default());
+    core.apply(&PackedChange::Applied(group), Time(0));
+    let (key, settings) = (GroupKey::new("ns", "g"), Settings::default());
+    let mut notes = stale(std::slice::from_ref(&key), core.engine.model(), &settings);
+    notes.next().expect("an event").message
+}
+
+#[test]
+fn the_event_of_a_stale_pod_group_names_its_sub_groups_except_the_implicit_one() {
+    let of_all = "Job is stale. 0 pods are active, minMember is 2";
+    assert_eq!(stale_event("[]"), of_all);
+    assert_eq!(
+        stale_event("[{name: workers, minMember: 2}]"),
+        format!("{of_all}, subGroup workers minMember is 2 and 0 pods are active")
     );
 }

@@ -187,6 +187,42 @@ fn records_on_reservation_pods_of_other_nodes_or_of_failed_binds_are_ignored() {
     assert_eq!(seen.labels()["runai-gpu-group"], "g");
 }
 
+/// A bind that failed may leave its record on a reservation pod for a while.
+#[test]
+fn of_more_records_than_the_pod_has_devices_those_of_its_own_groups_count() {
+    let [stale, own] = [("h", "0.2"), ("g", "0.9")].map(|(group, share)| reservation("n1", group, &[("1", share)]));
+    let seen_in_order = |first: &[&Pod], labels: Value, then: &[&Pod]| {
+        let mut watch = Watch::new(&[]);
+        first.iter().for_each(|pod| drop(watch.see((*pod).clone())));
+        watch.see(pod(labels, json!({"gpu-fraction": "0.9"})));
+        then.iter().for_each(|pod| drop(watch.see((*pod).clone())));
+        let seen = &watch.shown["a"];
+        let groups = seen.labels().values().cloned().collect::<Vec<_>>();
+        (groups, seen.annotations()["gpu-fraction"].clone())
+    };
+    let labels = json!({"runai-gpu-group": "g"});
+    let expected = (vec!["g".to_owned()], "0.9".to_owned());
+    assert_eq!(seen_in_order(&[&stale, &own], labels.clone(), &[]), expected);
+    assert_eq!(seen_in_order(&[&own], labels.clone(), &[&stale]), expected);
+    let late = seen_in_order(&[&stale], labels.clone(), &[&own]);
+    assert_eq!(late, expected, "its own labels are remembered");
+    assert_eq!(seen_in_order(&[], labels, &[&stale, &own]), expected);
+
+    let stripped = seen_in_order(&[&stale, &own], json!({}), &[]);
+    assert_eq!(stripped.0, ["g", "h"], "its labels do not decide");
+}
+
+#[test]
+fn a_pod_that_names_another_group_later_stays_with_its_own() {
+    let mut watch = Watch::new(&[]);
+    for group in ["g", "h"] {
+        watch.see(reservation("n1", group, &[("1", "0.9")]));
+    }
+    let named = |group: &str| pod(json!({"runai-gpu-group": group}), json!({"gpu-fraction": "0.9"}));
+    watch.see(named("g"));
+    assert_eq!(watch.see(named("h")).labels()["runai-gpu-group"], "g");
+}
+
 #[test]
 fn a_user_of_several_gpus_has_all_recorded_groups() {
     let two = |group: &str| {

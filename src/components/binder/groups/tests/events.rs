@@ -91,9 +91,7 @@ fn a_second_bind_does_not_make_a_second_reservation_while_the_first_is_on_its_wa
     let mut second = world.ask("b", "g");
     assert!(world.at_once().is_empty());
     world.see(&reservation("g", Some("GPU-1")));
-    world
-        .groups
-        .made(&id("g"), Ok(&reservation("g", Some("GPU-1"))), world.now);
+    world.made(Ok(&reservation("g", Some("GPU-1"))));
     world.at_once();
     assert_eq!(second.try_recv(), Ok(Ok("GPU-1".to_owned())));
 }
@@ -127,8 +125,8 @@ fn a_refused_reservation_pod_fails_the_waiting_binds() {
     let mut world = World::new();
     let mut waits = world.ask("a", "g");
     world.at_once();
-    world.groups.made(&id("g"), Err("forbidden".to_owned()), world.now);
-    assert_eq!(waits.try_recv(), Ok(Err("forbidden".to_owned())));
+    world.made(Err(NoDevice::passing("forbidden")));
+    assert_eq!(waits.try_recv(), Ok(Err(NoDevice::passing("forbidden"))));
     world.groups.close(&reference("a"), &[id("g")], false, world.now);
     assert!(world.in_the_end().is_empty(), "there is nothing to delete");
     assert!(world.groups.groups.is_empty(), "the group is forgotten");
@@ -149,7 +147,7 @@ fn a_recorded_user_gets_the_device_also_if_the_watch_showed_it_first() {
         .extend(add.iter().map(|(uid, user)| users::annotation(uid, user)));
     world.see(&written);
     assert!(world.due().is_empty(), "the answer is still out");
-    world.groups.recorded(&id("g"), Ok(&written), world.now);
+    world.recorded(Ok(&written));
     assert!(world.due().is_empty());
     assert_eq!(asks.try_recv(), Ok(Ok("GPU-1".to_owned())));
 }
@@ -161,7 +159,7 @@ fn removing_a_user_from_a_reservation_pod_is_retried() {
     world.at_once();
     world.groups.close(&reference("b"), &[id("g")], false, world.now);
     assert!(matches!(&world.due()[..], [Command::Record { gone, .. }] if gone == &["b"]));
-    world.groups.recorded(&id("g"), Err("conflict".to_owned()), world.now);
+    world.recorded(Err("conflict".to_owned()));
     assert!(world.due().is_empty(), "not at once");
     world.now += LOST;
     assert!(matches!(&world.due()[..], [Command::Record { gone, .. }] if gone == &["b"]));
@@ -214,7 +212,7 @@ fn a_change_of_a_gpu_group_resets_the_delay_of_its_next_command() {
             seconds += 1;
             assert!(seconds < 400, "it is asked about again");
         }
-        world.groups.given_up(&id("g"), world.now);
+        world.given_up();
         seconds
     };
     let weary = || {
@@ -250,13 +248,13 @@ fn each_bind_waits_for_a_device_as_long_as_the_first() {
     for _ in 0..2 {
         let mut waits = world.ask("a", "g");
         assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
-        world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+        world.made(Ok(&reservation("g", None)));
         assert!(world.after(Duration::from_secs(39)).is_empty());
         assert!(waits.try_recv().is_err(), "it may still come");
         assert!(is_removal(&world.after(SECOND)), "after 40 seconds, not later");
         assert!(waits.try_recv().unwrap().is_err());
         world.groups.pod_gone(&reservation("g", None), world.now);
-        world.groups.given_up(&id("g"), world.now);
+        world.given_up();
         world.after(Duration::from_secs(10));
     }
 }
@@ -272,7 +270,7 @@ fn a_reservation_pod_with_another_device_than_its_users_have_is_not_followed_by_
         [Command::Remove { unless_used: false, .. }]
     ));
     world.groups.pod_gone(&next, world.now);
-    world.groups.given_up(&id("g"), world.now);
+    world.given_up();
     let commands = world.in_the_end();
     assert!(matches!(&commands[..], [Command::Evict { users, .. }] if users == &[reference("a")]));
 }
@@ -281,7 +279,7 @@ fn a_reservation_pod_with_another_device_than_its_users_have_is_not_followed_by_
 fn a_reservation_pod_whose_users_have_left_is_kept_for_the_next_user() {
     let mut world = lost();
     world.groups.pod_gone(&a(), world.now);
-    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    world.made(Ok(&reservation("g", None)));
     assert!(world.at_once().is_empty());
     world.groups.open(&"b".into(), &[id("g")]);
     world.groups.evaluate_all(world.now + Duration::from_secs(60));
@@ -291,7 +289,7 @@ fn a_reservation_pod_whose_users_have_left_is_kept_for_the_next_user() {
 #[test]
 fn a_replacement_of_a_reservation_pod_without_a_device_is_deleted_with_its_users() {
     let mut world = lost();
-    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    world.made(Ok(&reservation("g", None)));
     assert!(world.after(Duration::from_secs(39)).is_empty());
     let late = world.after(SECOND);
     assert!(
@@ -299,7 +297,7 @@ fn a_replacement_of_a_reservation_pod_without_a_device_is_deleted_with_its_users
         "{late:?}"
     );
     world.groups.pod_gone(&reservation("g", None), world.now);
-    world.groups.given_up(&id("g"), world.now);
+    world.given_up();
     let commands = world.in_the_end();
     assert!(matches!(&commands[..], [Command::Evict { users, .. }] if users == &[reference("a")]));
 }
@@ -307,7 +305,7 @@ fn a_replacement_of_a_reservation_pod_without_a_device_is_deleted_with_its_users
 #[test]
 fn a_failed_replacement_of_a_reservation_pod_is_deleted_before_its_users() {
     let mut world = lost();
-    world.groups.made(&id("g"), Ok(&failed(None)), world.now);
+    world.made(Ok(&failed(None)));
     assert!(world.at_once().is_empty(), "not at the first look");
     assert!(world.groups.next().is_some_and(|next| next == world.now + LOST));
     let commands = world.after(LOST);
@@ -320,14 +318,12 @@ fn a_failed_replacement_of_a_reservation_pod_is_deleted_before_its_users() {
 #[test]
 fn a_second_loss_of_a_reservation_pod_has_the_same_grace_period() {
     let mut world = lost();
-    world
-        .groups
-        .made(&id("g"), Ok(&reservation("g", Some("GPU-1"))), world.now);
+    world.made(Ok(&reservation("g", Some("GPU-1"))));
     world.see(&reservation("g", Some("GPU-1")));
     assert!(world.in_the_end().is_empty());
     world.groups.pod_gone(&reservation("g", None), world.now);
     assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
-    world.groups.made(&id("g"), Err("forbidden".to_owned()), world.now);
+    world.made(Err(NoDevice::passing("forbidden")));
     assert!(world.at_once().is_empty());
     assert!(matches!(&world.after(LOST)[..], [Command::Evict { .. }]));
 }
@@ -366,12 +362,66 @@ fn in_another_term_interrupted_work_is_started_again() {
     let mut world = World::new();
     let mut first = world.ask("a", "g");
     assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
-    world.term = Some(2);
-    world.groups.evaluate_all(world.now);
-    assert!(world.at_once().is_empty());
+    let mut second = world.in_another_term("a");
     assert!(first.try_recv().unwrap().is_err(), "ordered in a former term");
-    let _second = world.ask("a", "g");
+    world.made(Err(NoDevice::passing("the term is over")));
     assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
+    assert!(second.try_recv().is_err(), "what failed was of the former term");
+}
+
+impl World {
+    /// Another term begins, in which a bind asks for the device of `g`.
+    fn in_another_term(&mut self, pod: &str) -> oneshot::Receiver<Result<String, NoDevice>> {
+        self.term = Some(2);
+        self.groups.evaluate_all(self.now);
+        assert!(self.at_once().is_empty());
+        self.ask(pod, "g")
+    }
+}
+
+/// The two would write to one reservation pod, and the first to end would count as the end of the other.
+#[test]
+fn in_another_term_no_command_begins_before_the_one_that_runs_has_ended() {
+    let mut world = World::new();
+    let _first = world.ask("a", "g");
+    assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
+    let mut second = world.in_another_term("b");
+    assert!(world.after(SECOND).is_empty(), "the first has not ended");
+    world.see(&reservation("g", Some("GPU-1")));
+    assert!(world.at_once().is_empty(), "nor is its end known");
+    world.made(Ok(&reservation("g", Some("GPU-1"))));
+    world.at_once();
+    assert_eq!(second.try_recv(), Ok(Ok("GPU-1".to_owned())), "what it made is used");
+
+    let mut world = used();
+    let _asks = world.ask("b", "g");
+    assert!(matches!(&world.due()[..], [Command::Record { .. }]));
+    let mut third = world.in_another_term("c");
+    assert!(world.due().is_empty());
+    world.recorded(Err("the term is over".to_owned()));
+    let commands = world.due();
+    assert!(
+        matches!(&commands[..], [Command::Record { add, .. }] if add.contains_key("c")),
+        "{commands:?}"
+    );
+    assert!(third.try_recv().is_err(), "it is not recorded yet");
+}
+
+#[test]
+fn the_end_of_a_command_that_does_not_run_any_more_changes_nothing() {
+    let mut world = World::new();
+    let _asks = world.ask("a", "g");
+    assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
+    let former = world.numbers[&id("g")];
+    world.made(Err(NoDevice::passing("no answer")));
+    let mut asks = world.ask("a", "g");
+    assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
+    world.groups.given_up(&id("g"), former, world.now);
+    world
+        .groups
+        .made(&id("g"), former, Err(NoDevice::passing("no answer")), world.now);
+    assert!(world.after(SECOND).is_empty(), "the second still runs");
+    assert!(asks.try_recv().is_err(), "nobody has answered it");
 }
 
 #[test]
@@ -410,9 +460,7 @@ fn deleted_pods_and_gpu_groups_are_forgotten() {
     for seen in [true, false] {
         let _asks = world.ask("a", "g");
         world.at_once();
-        world
-            .groups
-            .made(&id("g"), Ok(&reservation("g", Some("GPU-1"))), world.now);
+        world.made(Ok(&reservation("g", Some("GPU-1"))));
         world.see(&reservation("g", Some("GPU-1")));
         world.at_once();
         world.groups.close(&reference("a"), &[id("g")], true, world.now);
@@ -424,7 +472,7 @@ fn deleted_pods_and_gpu_groups_are_forgotten() {
         assert!(world.at_once().is_empty());
         assert!(is_removal(&world.after(IDLE)));
         world.groups.pod_gone(&reservation("g", None), world.now);
-        world.groups.given_up(&id("g"), world.now);
+        world.given_up();
         assert!(world.in_the_end().is_empty());
         let Groups {
             groups,
