@@ -263,6 +263,9 @@ impl Grouper {
 
     /// A kind has been listed. Once all that grouping reads are, the known pods are grouped; none is before.
     fn synced(&mut self, kind: Kind) {
+        if kind == Kind::PodGroup {
+            self.writer.groups_listed();
+        }
         let before = self.missing.len();
         self.missing.retain(|missing| *missing != kind);
         if before > 0 && self.missing.is_empty() {
@@ -412,7 +415,11 @@ impl Grouper {
             self.grouped_pods.assign(&pod, key, None);
             return;
         }
-        if !anew && let Some(found) = self.known().cached(&pod) {
+        // Owners of a new pod may have changed since they were cached.
+        if !anew
+            && !is_new
+            && let Some(found) = self.known().cached(&pod)
+        {
             return self.walked(Walked {
                 pod: member.clone(),
                 version,
@@ -436,7 +443,9 @@ impl Grouper {
                 continue;
             };
             let entry = self.grouped_pods.get_mut(&member.uid);
-            let anew = entry.is_some_and(|entry| std::mem::take(&mut entry.anew));
+            let (anew, is_new) = entry.map_or((false, true), |entry| {
+                (std::mem::take(&mut entry.anew), entry.group.is_none())
+            });
             let (stores, owners) = (Arc::clone(&self.stores), Arc::clone(&self.owners));
             let settings = Arc::clone(&self.context.settings);
             self.walks.spawn(async move {
@@ -445,7 +454,7 @@ impl Grouper {
                     owners: &owners,
                     settings: &settings,
                 };
-                let found = panics::caught(known.resolve_stored(&pod, anew)).await;
+                let found = panics::caught(known.resolve_stored(&pod, anew || is_new)).await;
                 Walked {
                     pod: member,
                     version,

@@ -249,7 +249,12 @@ pub fn skips_grouping(pod: &Pod) -> bool {
 
 /// A pod without owners names another group than the grouper's: the group was created for it by another client.
 pub fn names_foreign_group(pod: &Pod, owners: &[Arc<Workload>]) -> bool {
-    if !owners.is_empty() {
+    let has_owners = pod
+        .metadata
+        .owner_references
+        .as_ref()
+        .is_some_and(|owners| !owners.is_empty());
+    if has_owners || !owners.is_empty() {
         return false;
     }
     let Some(named) = pods::annotated_group(pod) else {

@@ -483,22 +483,15 @@ impl<'a, K: Watched> State<'a, K> {
             return Vec::new();
         }
         let uid = object.meta().uid.clone();
+        // One of that name that was deleted unseen: it leaves before what is known of the new one is recorded.
+        let last = self.store.get_other(&key, uid.as_deref());
+        let mut changes: Vec<Change> = last.map(|last| self.gone(last)).into_iter().collect();
         let before = || store.get_same(&key.namespace, &key.name, uid.as_deref());
         let others = object.settle(before, &mut self.charged);
-        let mut changes = self.put(object);
+        let (object, _) = self.store.insert(object);
+        changes.push(Change::Applied(K::object(object)));
         changes.extend(others.iter().filter_map(|key| self.again(key, false)));
         changes
-    }
-
-    fn put(&mut self, object: K) -> Vec<Change> {
-        let (object, previous) = self.store.insert(object);
-        let Some(previous) = previous else {
-            return vec![Change::Applied(K::object(object))];
-        };
-        let recreated = previous.uid() != object.meta().uid.as_deref();
-        let last = recreated.then(|| previous.object()).flatten();
-        let gone = last.map(|last| self.gone(last));
-        gone.into_iter().chain([Change::Applied(K::object(object))]).collect()
     }
 
     /// Restores the charged fields of an object again, as more is known now.

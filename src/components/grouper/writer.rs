@@ -196,6 +196,25 @@ impl PodGroupWriter {
         }
     }
 
+    /// All groups have been listed: one that was written and is not among them was deleted, maybe before the watch could show it.
+    pub fn groups_listed(&mut self) {
+        let lost = |(key, group): &(&GroupKey, &DesiredGroup)| {
+            group.written.is_some() && !self.stores.pod_groups.contains(key.namespace(), key.name())
+        };
+        let lost: Vec<GroupKey> = self
+            .desired_groups
+            .iter()
+            .filter(lost)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in lost {
+            if let Some(group) = self.desired_groups.get_mut(&key) {
+                group.written = None;
+            }
+            self.queue_if_needed(&key, WRITE_AFTER);
+        }
+    }
+
     /// Removes a group that was deleted (remaining pods are grouped again) or has lost its last pod.
     pub fn drop_group(&mut self, key: &GroupKey) {
         self.desired_groups.remove(key);

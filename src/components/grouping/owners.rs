@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 mod cache;
+mod reduced;
 
 use super::defaults::Defaults;
 use super::karta::Karta;
@@ -391,6 +392,9 @@ impl Owners {
     }
 
     async fn read(&self, named: &Named) -> Read {
+        if is_no_workload(&named.object) {
+            return Read::Forbidden;
+        }
         match self.get(&named.object).await {
             Ok((object, weight)) if object.uid == named.uid => {
                 self.owners.add_size(&named.object.namespace, named, weight);
@@ -407,9 +411,17 @@ impl Owners {
         check_names(wanted).map_err(ReadError::Unusable)?;
         let _permit = self.reads.take(&wanted.namespace, 1).await;
         let late = |_| ReadError::Unanswered("the API server does not answer".to_owned());
-        let text = timeout(self.max_wait, self.text_of(wanted)).await.map_err(late)??;
+        let mut text = timeout(self.max_wait, self.text_of(wanted)).await.map_err(late)??;
         let failed = |why: &dyn std::fmt::Display| ReadError::Unusable(format!("it cannot be read: {why}"));
-        let weight = weight::of(&text, weight::Kind::Other, limits::OWNER_BYTES).map_err(|why| failed(&why))?;
+        let weigh = |text: &[u8]| weight::of(text, weight::Kind::Other, limits::OWNER_BYTES);
+        let mut weight = weigh(&text);
+        if weight.is_err()
+            && let Some(reduced) = reduced::reduced(&text)
+        {
+            weight = weigh(&reduced);
+            text = reduced;
+        }
+        let weight = weight.map_err(|why| failed(&why))?;
         let object = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
         let workload = Workload::of_object(&wanted.api_version, &wanted.kind, object);
         Ok((Arc::new(workload), weight))
@@ -452,6 +464,14 @@ impl Owners {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key, found.clone());
         Ok(found)
+    }
+}
+
+/// Whether it is of a kind that the binder reads, such as a claim for a volume, and KAI's grouper may not.
+fn is_no_workload(wanted: &Reference) -> bool {
+    match split_api_version(&wanted.api_version).0 {
+        "" => wanted.kind != "Pod",
+        group => group == "resource.k8s.io",
     }
 }
 

@@ -74,3 +74,13 @@ fn only_a_pod_with_both_labels_of_spark_is_named_after_its_application() {
     assert!(is_foreign(&["spark-app-name"]));
     assert!(!is_foreign(&["spark-app-selector", "spark-app-name"]));
 }
+
+#[test]
+fn a_pod_whose_owner_may_not_be_read_is_not_in_the_group_that_its_template_names() {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "2"});
+    let pod: Pod = read(json!({
+        "metadata": {"namespace": "team", "name": "a", "uid": "1", "annotations": {"pod-group-name": "other"}, "ownerReferences": [owner]},
+        "spec": {"schedulerName": "kai-scheduler", "containers": []},
+    }));
+    assert!(!names_foreign_group(&pod, &[]));
+}

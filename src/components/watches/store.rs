@@ -174,6 +174,12 @@ impl<K: Watched> Store<K> {
         (stored.uid() == uid).then(|| stored.object())?
     }
 
+    /// The same, if it has another uid.
+    pub(super) fn get_other(&self, key: &Key, uid: Option<&str>) -> Option<Arc<K>> {
+        let stored = self.stored(&key.namespace, &key.name)?;
+        (stored.uid() != uid).then(|| stored.object())?
+    }
+
     /// The uid of an object, which is not read for that.
     #[must_use]
     pub fn uid(&self, namespace: &str, name: &str) -> Option<String> {

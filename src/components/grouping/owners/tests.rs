@@ -388,3 +388,24 @@ async fn an_owner_that_takes_too_much_memory_is_not_read() {
     );
     assert!(said("deep").await.contains("within one another"));
 }
+
+#[tokio::test]
+async fn the_status_and_the_field_managers_of_an_owner_do_not_count() {
+    let mut workflow = object("Job", "steps", &[]);
+    workflow["status"] = json!({"nodes": vec![json!({}); 10_000]});
+    workflow["metadata"]["managedFields"] =
+        json!(vec![json!({"manager": "argo", "fieldsV1": {"f:status": {}}}); 5_000]);
+    let (owners, _) = cluster(&[("/jobs/steps", workflow)]);
+    let chain = names(&owners, &pod(&[reference("Job", "steps")])).await;
+    assert_eq!(chain, Ok(vec!["Job steps".to_owned()]));
+}
+
+#[tokio::test]
+async fn the_claim_that_owns_an_importer_pod_is_no_workload() {
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "data", "uid": "uid-data"});
+    let (owners, _) = cluster(&[(
+        "/persistentvolumeclaims/data",
+        object("PersistentVolumeClaim", "data", &[]),
+    )]);
+    assert_eq!(names(&owners, &pod(&[claim])).await, Ok(vec![]));
+}

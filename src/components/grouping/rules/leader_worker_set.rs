@@ -36,8 +36,9 @@ pub fn group(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
         set.alone = true;
     }
     let (groups, own) = match set.segment_size(input, top)? {
-        Some(size) => set.segmented(input, top, size)?,
-        None => set.plain(),
+        // A leader alone has no workers to divide.
+        Some(size) if set.size > 1 => set.segmented(input, top, size)?,
+        Some(_) | None => set.plain(),
     };
     grouped.group.metadata.name = Some(name);
     grouped.group.spec.min_member = Some(if set.alone { 1 } else { set.size });
