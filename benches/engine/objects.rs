@@ -57,7 +57,7 @@ pub fn node(index: usize) -> NodeInput {
         gpu_memory: Some(81_900),
         gpu_count: Some(GPUS_PER_NODE as i64),
         dra_gpus: false,
-        plugin_gpus: true,
+        gpu_resources: vec!["nvidia.com/gpu".into()],
         mig: false,
         numa: None,
         attach_limits: Vec::new(),

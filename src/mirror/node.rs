@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use super::{Problem, Settings, constraints, name, requests};
 use crate::api::QuantityMap;
 use crate::api::names::{annotation, node_label, resource};
+use crate::api::quantity::Amount;
 use crate::engine::input::{Amounts, GPU, Name, NodeFault, NodeInput, Time};
 
 /// Values of the GPU memory label from this number on are bytes, smaller ones MiB.
@@ -91,6 +92,25 @@ fn allocatable(node: &Node) -> Option<&QuantityMap> {
     node.status.as_ref()?.allocatable.as_ref()
 }
 
+/// The resources as which its device plugins offer GPUs.
+fn gpu_resources(node: &Node, settings: &Settings) -> Vec<Name> {
+    let offers = |resource: &&String| {
+        let amount = allocatable(node).and_then(|given| given.get(*resource));
+        amount.is_some_and(|amount| {
+            amount
+                .0
+                .parse::<Amount>()
+                .is_ok_and(|amount| amount > Amount::default())
+        })
+    };
+    settings
+        .gpu_resources
+        .iter()
+        .filter(offers)
+        .map(|resource| name(resource))
+        .collect()
+}
+
 /// Reads a node. What cannot be read is left out and reported. The settings must be the same for all.
 pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut Vec<Problem>) -> NodeInput {
     let (allocatable, pods) = last.allocatable(node, settings, problems);
@@ -105,7 +125,7 @@ pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut V
         taints: constraints::taints(node),
         unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
         faults: faults(node),
-        plugin_gpus: allocatable.gpu > 0,
+        gpu_resources: gpu_resources(node, settings),
         allocatable,
         pods,
         gpu_memory: label(node_label::GPU_MEMORY).and_then(gpu_memory),

@@ -130,13 +130,13 @@ fn shares(resources: QueueResources) -> [Share; 3] {
     ]
 }
 
-/// Absent numbers are 0: no quota, limit 0, no over-quota weight. Negative amounts are unlimited.
+/// Absent numbers are 0: no quota, limit 0, no over-quota weight. Negative amounts are unlimited; a negative weight is 0.
 fn share(resource: Option<QueueResource>, unit: f64) -> Share {
     let resource = resource.unwrap_or_default();
     Share {
         quota: amount(resource.quota, unit),
         limit: amount(resource.limit, unit),
-        weight: whole(resource.over_quota_weight.unwrap_or_default() * WEIGHT),
+        weight: whole(resource.over_quota_weight.unwrap_or_default() * WEIGHT).max(0),
     }
 }
 

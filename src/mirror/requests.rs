@@ -301,6 +301,11 @@ fn of_containers(base: &Sum, problems: &mut Vec<Problem>) -> GpuRequest {
     GpuRequest {
         kind: if mig.is_empty() { GpuKind::Regular } else { GpuKind::Mig },
         count: whole,
+        resources: base
+            .iter()
+            .filter(|(_, unit, amount)| *unit == Unit::Gpu && *amount > 0)
+            .map(|(resource, ..)| name(resource))
+            .collect(),
         portion: if whole > 0 { WHOLE } else { 0 },
         mig,
         ..GpuRequest::default()
@@ -315,6 +320,8 @@ fn of_share(share: GpuShare) -> GpuRequest {
     GpuRequest {
         kind,
         count: share.devices,
+        // The reservation pod of a shared GPU requests it as this.
+        resources: vec![name(resource::NVIDIA_GPU)],
         portion,
         memory,
         ..GpuRequest::default()

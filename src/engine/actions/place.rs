@@ -185,7 +185,12 @@ impl Placer<'_> {
                 among: Some(&nodes),
                 preferred: preferred.as_ref().or(scope.preferred),
             };
-            match self.place_in(pod_group, member, pods, mode, inside) {
+            let placed = self.place_in(pod_group, member, pods, mode, inside);
+            if let (None, Some(inherited)) = (&preferred, scope.preferred) {
+                // What is full in this domain need not be full in that of the next sub-group.
+                inherited.forget();
+            }
+            match placed {
                 Ok(()) => return Ok(()),
                 Err(pod_sets) => failed = pod_sets,
             }
@@ -318,6 +323,8 @@ impl Placer<'_> {
         let pod = &self.model.pods()[id];
         let kind = (pod.class, pod.shape);
         let lasting = self.model.shapes()[pod.shape].gpu.memory == 0 && !concerned(self.model, id);
+        // A pod's own host ports do not count against it, but against others of its kind while it leaves.
+        let alike = pod.input.needs.host_ports.is_empty();
         let enabled = |_: &Spreading| self.context.policy.plugins.topology_spread;
         let spreading = Spreading::of(self.model, id).filter(enabled);
         let context = Context {
@@ -359,7 +366,7 @@ impl Placer<'_> {
                 .model
                 .pod_group_of(id)
                 .is_none_or(|pod_group| pod_group.tree.iter().all(|member| member.topology.is_none()));
-            if lasting && everywhere {
+            if lasting && alike && everywhere {
                 self.caches.lost_kinds.push((self.model.mark(), kind));
             }
             return Err(None);
@@ -374,10 +381,9 @@ impl Placer<'_> {
     /// Allocates a pod to a node that fits it if `real` and the resources are free now, else pipelines it.
     fn assign(&mut self, pod: PodId, node: NodeId, real: bool) {
         let shape = &self.model.shapes()[self.model.pods()[pod].shape];
-        let choice = shape.shared.then(|| {
-            gpu::choose(self.model, pod, &self.model.nodes()[node], self.context.scorers.gpus)
-                .expect("the node suits the pod")
-        });
+        let choice = shape
+            .shared
+            .then(|| gpu::choose(self.model, pod, node, self.context.scorers.gpus).expect("the node suits the pod"));
         let now = real
             && match &choice {
                 Some(choice) => !choice.wait,

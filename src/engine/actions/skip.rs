@@ -1,35 +1,40 @@
 //! Skips pod groups that cannot fit because one with the same constraints, whose next pods request no more, has failed in this action.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use crate::engine::input::TopologyConstraint;
+use crate::engine::input::{GpuKind, TopologyConstraint};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, PodGroupId, PodId, QueueId};
 use crate::engine::model::relations::Counters;
 use crate::engine::model::resources::Resources;
 
-/// Pod groups are compared if these are equal: priority and preemptibility, minimums and active pods, topology constraints, and of the pods to be placed next the
-/// classes and the relations of other pods to them.
+/// A kind of pods: the class, the relations of other pods to it, the number of devices that it shares, and which of the resources that queues share it requests at
+/// all. Of pods of one kind, one that requests more fits nowhere if another does not.
+type Kind = (ClassId, Counters, GpuKind, i64, [bool; 3]);
+
+/// Pod groups are compared if these are equal: priority and preemptibility, minimums and active pods, topology constraints, and the kinds of the pods to be placed
+/// next.
 type Signature = (
     Option<QueueId>,
     i64,
     bool,
     Vec<(usize, usize)>,
     Vec<Option<Box<TopologyConstraint>>>,
-    Vec<(ClassId, Counters)>,
+    Vec<Kind>,
 );
 
 /// What decides whether the next pods of a pod group can be placed.
 #[derive(Debug)]
 pub struct Asked {
     signature: Signature,
-    /// Of each of the pods, in order.
+    /// Of each of the pods, in order of kinds and requests.
     requests: Vec<(Resources, i64)>,
 }
 
 impl Asked {
     /// For the next pods of a pod group. `table`: the queue, unless all are compared. `None` if it depends on the places of its other pods, too: on their
-    /// topology domains, or on whether they may be moved.
+    /// topology domains, or on whether they may be moved; or on NUMA zones, which not all pods of a class ask for.
     #[must_use]
     pub fn of(model: &Model, table: Option<QueueId>, pod_group: PodGroupId, pods: &[PodId]) -> Option<Self> {
         let entry = &model.pod_groups()[pod_group];
@@ -42,15 +47,28 @@ impl Asked {
             .as_ref()
             .map_or((0, false), |input| (input.priority, input.preemptible));
         let needs = entry.pod_sets().map(|(_, pods)| (pods.min, pods.active())).collect();
-        let mut kinds: Vec<(ClassId, Counters)> = Vec::with_capacity(pods.len());
-        let mut requests: Vec<(Resources, i64)> = Vec::with_capacity(pods.len());
+        let zones = model.most_zones() > 0;
+        let mut each: Vec<(Kind, (Resources, i64))> = Vec::with_capacity(pods.len());
         for pod in pods.iter().map(|pod| &model.pods()[*pod]) {
+            if zones && pod.input.numa.is_some() {
+                return None;
+            }
             let shape = &model.shapes()[pod.shape];
-            kinds.push((pod.class, pod.counted.clone()));
-            requests.push((shape.vector.clone(), shape.memory_sum()));
+            let devices = if shape.shared { shape.gpu.count } else { 0 };
+            let kind = (
+                pod.class,
+                pod.counted.clone(),
+                shape.gpu.kind,
+                devices,
+                shape.quota.map(|amount| amount > 0),
+            );
+            each.push((kind, (shape.vector.clone(), shape.memory_sum())));
         }
-        kinds.sort_unstable();
-        requests.sort_by(|left, right| left.0.iter().cmp(right.0.iter()).then(left.1.cmp(&right.1)));
+        each.sort_by(|(kind, left), (other, right)| {
+            let requests = || left.0.iter().cmp(right.0.iter()).then(left.1.cmp(&right.1));
+            kind.cmp(other).then_with(requests)
+        });
+        let (kinds, requests) = each.into_iter().unzip();
         Some(Self {
             signature: (
                 table,
@@ -75,20 +93,31 @@ impl FailedPodGroups {
     /// Whether the pods request at least as much as some that failed.
     #[must_use]
     pub fn must_fail(&self, asked: &Asked) -> bool {
-        let Some(known) = self.failed.get(&asked.signature) else {
-            return false;
-        };
-        asked.requests.len() >= known.len()
-            && known
-                .iter()
-                .zip(&asked.requests)
-                .all(|(failed, asked)| failed.0.fits(&asked.0, false) && failed.1 <= asked.1)
+        let known = self.failed.get(&asked.signature);
+        known.is_some_and(|failed| no_more(failed, &asked.requests))
     }
 
-    /// Adds pods that could not be placed.
+    /// Adds pods that could not be placed. Those that request least are kept.
     pub fn failed(&mut self, asked: Asked) {
-        self.failed.entry(asked.signature).or_insert(asked.requests);
+        let Asked { signature, requests } = asked;
+        match self.failed.entry(signature) {
+            Entry::Vacant(entry) => drop(entry.insert(requests)),
+            Entry::Occupied(mut entry) => {
+                if no_more(&requests, entry.get()) {
+                    entry.insert(requests);
+                }
+            }
+        }
     }
+}
+
+/// Whether each of these requests is at most the other one at its position. As the signatures are equal, there are as many.
+fn no_more(requests: &[(Resources, i64)], others: &[(Resources, i64)]) -> bool {
+    requests.len() <= others.len()
+        && requests
+            .iter()
+            .zip(others)
+            .all(|(one, other)| one.0.fits(&other.0, false) && one.1 <= other.1)
 }
 
 #[cfg(test)]

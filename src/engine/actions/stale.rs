@@ -99,6 +99,8 @@ pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
                 },
             );
         }
+        cycle.model.evicted(id, cycle.context.now);
+        cycle.log.timed.insert(id);
         cycle.commit();
     }
 }

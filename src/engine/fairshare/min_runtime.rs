@@ -39,10 +39,10 @@ fn below_common_ancestor(model: &Model, reclaimer: QueueId, victim: QueueId) -> 
     super::reclaim::parting(model, reclaimer, victim).map_or(victim, |(_, theirs)| theirs)
 }
 
-/// Some pod set has more pods than it needs.
+/// Some pod set has more pods than it needs, or some set more members than it needs.
 #[must_use]
 pub fn elastic(pod_group: &PodGroup) -> bool {
-    pod_group.pod_sets().any(|(_, pods)| pods.min < pods.pods.len())
+    pod_group.pod_sets().any(|(_, pods)| pods.min < pods.pods.len()) || pod_group.surplus(0, &pod_group.active())
 }
 
 #[cfg(test)]

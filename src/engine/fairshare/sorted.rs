@@ -1,5 +1,6 @@
 //! The pod groups of each leaf queue in sort order: those with pods to place, and possible victims. Kept sorted
-//! as pod groups change, so that no action sorts anything.
+//! as pod groups change, so that no action sorts anything. Victims are sorted when a search begins: allocation, which changes a large pod group once for
+//! each of its pods, does not need them.
 //!
 //! The order is that of the model at the last update; an open statement moves nothing.
 
@@ -54,7 +55,7 @@ pub struct QueuePodGroups {
     pub waiting: BTreeMap<PodGroupOrder, SortedEntry>,
     /// `waiting` by amount; kept once two pod groups request different amounts, until none waits.
     by_amount: Option<ByAmount>,
-    /// Preemptible pod groups with active pods, best first.
+    /// Preemptible pod groups with active pods, best first; see [`SortedPodGroups::update_victims`].
     pub victims: BTreeMap<PodGroupOrder, SortedEntry>,
     /// Number of victims by GPUs held.
     sizes: BTreeMap<i64, usize>,
@@ -88,16 +89,11 @@ impl QueuePodGroups {
         self.waiting.insert(order, sorted_entry);
     }
 
-    /// Applies the insertions. `waits` and `loses` give a pod group's sort key, and what it requests or would release next.
-    fn join(
-        &mut self,
-        waits: impl Fn(PodGroupId) -> Option<(PodGroupOrder, SortedEntry)>,
-        loses: impl Fn(PodGroupId) -> Option<(PodGroupOrder, SortedEntry)>,
-    ) {
-        let mut insertions = std::mem::take(&mut self.insertions);
-        let waiting = insertions.waiting.iter().filter_map(|pod_group| waits(*pod_group));
-        let victims = insertions.victims.iter().filter_map(|pod_group| loses(*pod_group));
-        if is_few(insertions.waiting.len(), self.waiting.len()) {
+    /// Applies the insertions of pending pod groups. `waits` gives a pod group's sort key, and what it requests.
+    fn join_waiting(&mut self, waits: impl Fn(PodGroupId) -> Option<(PodGroupOrder, SortedEntry)>) {
+        let mut new = std::mem::take(&mut self.insertions.waiting);
+        let waiting = new.iter().filter_map(|pod_group| waits(*pod_group));
+        if is_few(new.len(), self.waiting.len()) {
             waiting.for_each(|(order, sorted_entry)| self.enter(order, sorted_entry));
         } else {
             let mut waiting: BTreeMap<_, _> = waiting.collect();
@@ -107,15 +103,33 @@ impl QueuePodGroups {
             let several = self.by_amount.is_some() || amounts.any(|amount| Some(amount) != first);
             self.by_amount = several.then(|| by_amount(&self.waiting));
         }
-        if is_few(insertions.victims.len(), self.victims.len()) {
+        new.clear();
+        self.insertions.waiting = new;
+    }
+
+    /// Applies the insertions of victims. `loses` gives a pod group's sort key, and what it would release next.
+    fn join_victims(&mut self, loses: impl Fn(PodGroupId) -> Option<(PodGroupOrder, SortedEntry)>) {
+        let mut new = std::mem::take(&mut self.insertions.victims);
+        let victims = new.iter().filter_map(|pod_group| loses(*pod_group));
+        if is_few(new.len(), self.victims.len()) {
             self.victims.extend(victims);
         } else {
             let mut victims: BTreeMap<_, _> = victims.collect();
             self.victims.append(&mut victims);
         }
-        insertions.waiting.clear();
-        insertions.victims.clear();
-        self.insertions = insertions;
+        new.clear();
+        self.insertions.victims = new;
+    }
+
+    /// Removes a victim that held so many GPUs.
+    fn leave_victims(&mut self, order: &PodGroupOrder, gpus: i64) {
+        self.victims.remove(order);
+        if let Some(count) = self.sizes.get_mut(&gpus) {
+            *count -= 1;
+            if *count == 0 {
+                self.sizes.remove(&gpus);
+            }
+        }
     }
 
     /// Removes a pending pod group.
@@ -148,8 +162,12 @@ struct Entry {
     order: Option<PodGroupOrder>,
     /// What it requests, if it is pending.
     waiting: Option<Shared>,
-    /// GPUs that it holds, if it is a possible victim.
-    victim: Option<i64>,
+    /// It is a possible victim.
+    holds: bool,
+    /// Its place among the victims, as of the last update of these: queue, sort key, and the GPUs that it holds.
+    victim: Option<(QueueId, PodGroupOrder, i64)>,
+    /// It is in `changed`.
+    changed: bool,
 }
 
 /// The pod groups of all leaf queues.
@@ -158,8 +176,10 @@ pub struct SortedPodGroups {
     sorted: Vec<QueuePodGroups>,
     entries: Vec<Entry>,
     divisor: Option<i64>,
-    /// Queues with insertions.
+    /// Queues with insertions of pending pod groups.
     awaited: Vec<QueueId>,
+    /// Pod groups that changed since the last update of the victims.
+    changed: Vec<PodGroupId>,
     /// Buffer of `update`.
     moved: Vec<PodGroupId>,
 }
@@ -190,7 +210,7 @@ impl SortedPodGroups {
         model.all_moved();
     }
 
-    /// Moves every changed pod group to its place.
+    /// Moves every changed pod group to its place among those that wait.
     pub fn update(&mut self, model: &mut Model, rules: Rules, now: Time) {
         let divisor = smallest_gpu(model);
         if self.divisor != divisor {
@@ -209,16 +229,40 @@ impl SortedPodGroups {
                 let amount = entry.waiting?;
                 Some((entry.order.clone()?, SortedEntry { pod_group, amount }))
             };
-            let loses = |pod_group: PodGroupId| {
-                let amount = next_loss(model, pod_group);
-                Some((
-                    entries[pod_group.at()].order.clone()?,
-                    SortedEntry { pod_group, amount },
-                ))
-            };
-            self.sorted[queue.at()].join(waits, loses);
+            self.sorted[queue.at()].join_waiting(waits);
         }
         self.moved = moved;
+    }
+
+    /// Moves every changed pod group to its place among the victims. To be done before these are read, while no statement is open.
+    pub fn update_victims(&mut self, model: &Model) {
+        let mut awaited = BTreeSet::new();
+        for pod_group in std::mem::take(&mut self.changed) {
+            let entry = &mut self.entries[pod_group.at()];
+            entry.changed = false;
+            if let Some((queue, order, gpus)) = entry.victim.take() {
+                self.sorted[queue.at()].leave_victims(&order, gpus);
+            }
+            let (true, Some(queue), Some(order)) = (entry.holds, entry.queue, &entry.order) else {
+                continue;
+            };
+            let held = evictable(model, &model.pod_groups()[pod_group]).map(|pod| model.accepted(pod)[GPUS]);
+            let gpus = held.sum();
+            entry.victim = Some((queue, order.clone(), gpus));
+            let line = &mut self.sorted[queue.at()];
+            line.insertions.victims.push(pod_group);
+            *line.sizes.entry(gpus).or_insert(0) += 1;
+            awaited.insert(queue);
+        }
+        for queue in awaited {
+            let entries = &self.entries;
+            let loses = |pod_group: PodGroupId| {
+                let (_, order, _) = entries[pod_group.at()].victim.as_ref()?;
+                let amount = next_loss(model, pod_group);
+                Some((order.clone(), SortedEntry { pod_group, amount }))
+            };
+            self.sorted[queue.at()].join_victims(loses);
+        }
     }
 
     /// Whether a fresh sort of all pod groups gives the same order.
@@ -226,9 +270,11 @@ impl SortedPodGroups {
     #[must_use]
     pub fn is_true(&mut self, model: &mut Model, rules: Rules, now: Time) -> bool {
         self.update(model, rules, now);
+        self.update_victims(model);
         let mut anew = Self::default();
         model.all_moved();
         anew.update(model, rules, now);
+        anew.update_victims(model);
         let empty = QueuePodGroups::default();
         let queues = self.sorted.len().max(anew.sorted.len());
         (0..queues).map(QueueId::of).all(|queue| {
@@ -251,29 +297,29 @@ impl SortedPodGroups {
         } else {
             Entry::default()
         };
-        let old = std::mem::replace(&mut self.entries[id.at()], fresh);
-        if let Some(line) = old.queue.and_then(|queue| self.sorted.get_mut(queue.at())) {
-            leave(line, old);
+        let known = &mut self.entries[id.at()];
+        let old = std::mem::replace(known, fresh);
+        known.victim = old.victim;
+        known.changed = true;
+        if !old.changed {
+            self.changed.push(id);
+        }
+        if let (Some(queue), Some(order), Some(amount)) = (old.queue, &old.order, &old.waiting) {
+            self.sorted[queue.at()].leave(order, amount);
         }
         let fresh = &self.entries[id.at()];
         let Some(queue) = fresh.queue else { return };
         if self.sorted.len() <= queue.at() {
             self.sorted.resize_with(queue.at() + 1, QueuePodGroups::default);
         }
-        if fresh.waiting.is_none() && fresh.victim.is_none() {
+        if fresh.waiting.is_none() {
             return;
         }
         let line = &mut self.sorted[queue.at()];
-        if line.insertions.waiting.is_empty() && line.insertions.victims.is_empty() {
+        if line.insertions.waiting.is_empty() {
             self.awaited.push(queue);
         }
-        if fresh.waiting.is_some() {
-            line.insertions.waiting.push(id);
-        }
-        if let Some(gpus) = fresh.victim {
-            line.insertions.victims.push(id);
-            *line.sizes.entry(gpus).or_insert(0) += 1;
-        }
+        line.insertions.waiting.push(id);
     }
 }
 
@@ -287,22 +333,6 @@ fn next_loss(model: &Model, pod_group: PodGroupId) -> Shared {
     requests(model, &next_victims(model, pod_group, &pods))
 }
 
-fn leave(line: &mut QueuePodGroups, old: Entry) {
-    let Some(order) = old.order else { return };
-    if let Some(amount) = old.waiting {
-        line.leave(&order, &amount);
-    }
-    if let Some(gpus) = old.victim {
-        line.victims.remove(&order);
-        if let Some(count) = line.sizes.get_mut(&gpus) {
-            *count -= 1;
-            if *count == 0 {
-                line.sizes.remove(&gpus);
-            }
-        }
-    }
-}
-
 fn entry(model: &Model, rules: Rules, id: PodGroupId, now: Time) -> Entry {
     let pod_group = &model.pod_groups()[id];
     let (Some(queue), Some(input)) = (pod_group.queue, &pod_group.input) else {
@@ -310,7 +340,6 @@ fn entry(model: &Model, rules: Rules, id: PodGroupId, now: Time) -> Entry {
     };
     let active = pod_group.active();
     let holds = input.preemptible && active.iter().any(|count| *count > 0);
-    let victim = holds.then(|| evictable(model, pod_group).map(|pod| model.accepted(pod)[GPUS]).sum());
     let mut waiting = None;
     if pod_group.waits() && !pod_group.is_excluded() && pod_group.broken.is_none() && pod_group.ready() {
         let pods = model.next_chunk(id, now);
@@ -318,21 +347,22 @@ fn entry(model: &Model, rules: Rules, id: PodGroupId, now: Time) -> Entry {
             waiting = Some(wanted(model, &pods, smallest_gpu(model)));
         }
     }
-    let stands = waiting.is_some() || victim.is_some();
+    let stands = waiting.is_some() || holds;
     Entry {
         queue: Some(queue),
         order: stands.then(|| rules.pod_group(pod_group, pod_group.stage(&active))),
         waiting,
-        victim,
+        holds,
+        ..Entry::default()
     }
 }
 
-/// Pods of a pod group that can be evicted: those on a known node. The eviction of others frees nothing.
+/// Pods of a pod group that can be evicted, by pod set and in its order: those on a known node. The eviction of others frees nothing.
 pub fn evictable<'a>(model: &'a Model, pod_group: &'a PodGroup) -> impl Iterator<Item = PodId> + 'a {
-    pod_group.pods.iter().copied().filter(|id| {
-        let pod = &model.pods()[*id];
+    let pods = pod_group.pod_sets().flat_map(|(_, set)| set.pods.iter().copied());
+    pods.filter(|id| {
         let is_known = |node| model.nodes()[node].input.is_some();
-        pod.member.is_some() && pod.state.status.active_allocated() && model.node_of(*id).is_some_and(is_known)
+        model.pods()[*id].state.status.active_allocated() && model.node_of(*id).is_some_and(is_known)
     })
 }
 
@@ -349,6 +379,9 @@ pub fn requests(model: &Model, pods: &[PodId]) -> Shared {
 /// How many of these pods each member of the pod group has.
 #[must_use]
 pub fn active_of(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PerMember {
+    if pod_group.only_pod_set().is_some() {
+        return PerMember::from_slice(&[0, pods.len()]);
+    }
     let mut active = PerMember::from_elem(0, pod_group.tree.len());
     for pod in pods {
         if let Some(member) = model.pods()[*pod].member {
@@ -358,13 +391,21 @@ pub fn active_of(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PerMemb
     active
 }
 
-/// The pods to evict next from a pod group of which these are left. The queue loses only their requests, not all that the pod group holds.
-/// A pod whose eviction was refused recently goes last in its pod set.
+/// The pods to evict next from a pod group of which these are left, in the order of [`evictable`]. The queue loses only their requests, not all that the pod
+/// group holds. A pod whose eviction was refused recently goes last in its pod set.
 #[must_use]
 pub fn next_victims(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PodIds {
-    if let [only] = *pods {
-        return PodIds::from_slice(&[only]);
-    }
+    let next = match (pods, pod_group.only_pod_set()) {
+        ([only], _) => return PodIds::from_slice(&[*only]),
+        // Of a large pod group one pod after the other is taken: without a look at all others.
+        ([.., last], Some(set)) if model.nothing_refused() && pods.len() > set.min => PodIds::from_slice(&[*last]),
+        _ => return next_of_all(model, pod_group, pods),
+    };
+    debug_assert_eq!(next, next_of_all(model, pod_group, pods));
+    next
+}
+
+fn next_of_all(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PodIds {
     let mut left = pods.to_vec();
     left.sort_unstable();
     let pods_of = |member| -> PodIds {

@@ -428,7 +428,7 @@ impl PodGroup {
     }
 
     /// A count per pod set; 0 for sets.
-    fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> PerMember {
+    pub fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> PerMember {
         if let Some(pods) = self.only_pod_set() {
             return PerMember::from_buf_and_len([0, figure(pods), 0, 0], 2);
         }
@@ -571,7 +571,7 @@ impl PodGroup {
     }
 
     /// The only pod set of a pod group without sub-groups.
-    fn only_pod_set(&self) -> Option<&PodSet> {
+    pub fn only_pod_set(&self) -> Option<&PodSet> {
         match &*self.tree {
             [
                 TreeNode {

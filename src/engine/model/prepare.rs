@@ -144,8 +144,12 @@ impl Model {
         for &id in self.by_name() {
             let node = &self.nodes[id];
             if node.ready() {
+                let mut foreign = node.foreign;
+                if !counts_gpus(node, policy) {
+                    foreign[GPUS] = 0;
+                }
                 add(&mut total, &self.offers(node, policy), 1);
-                add(&mut total, &node.foreign, -1);
+                add(&mut total, &foreign, -1);
             }
         }
         total
@@ -157,7 +161,7 @@ impl Model {
             .iter()
             .map(|(at, amount)| mig_slices(self.resources.name(at)) * amount * GPU);
         let mut gpus = node.allocatable.get(GPUS) + slices.sum::<i64>();
-        if policy.restrict_nodes && !has_label(node, &policy.gpu_worker_label) {
+        if !counts_gpus(node, policy) {
             gpus = 0;
         }
         [node.allocatable.get(CPU), node.allocatable.get(MEMORY), gpus]
@@ -252,6 +256,11 @@ fn reaches_top(places: &[QueuePlace], mut at: usize) -> bool {
         }
     }
     false
+}
+
+/// Whether a node's GPUs count.
+fn counts_gpus(node: &Node, policy: &Policy) -> bool {
+    !policy.restrict_nodes || has_label(node, &policy.gpu_worker_label)
 }
 
 /// Whether a node carries a label, whatever its value.

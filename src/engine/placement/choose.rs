@@ -109,8 +109,7 @@ impl Scope<'_> {
 
     /// Whether there are so few candidates that a scan is cheaper than the index.
     fn is_small(&self, model: &Model) -> bool {
-        self.among
-            .is_some_and(|among| among.count() * FEW < model.by_name().len())
+        self.among.is_some_and(|among| are_few(among.count(), model))
     }
 
     /// The candidates as a list.
@@ -145,6 +144,10 @@ fn is_rejected(model: &Model, context: Context, pod: PodId, id: NodeId) -> bool 
 
 /// Candidates are scanned if they are fewer than one in so many nodes; else the index is used.
 const FEW: usize = 16;
+
+fn are_few(nodes: usize, model: &Model) -> bool {
+    nodes * FEW < model.by_name().len()
+}
 
 /// The best node for a pod, if it fits any. The pod's class must be up to date.
 #[must_use]
@@ -263,7 +266,7 @@ fn best_of_groups(
     });
     let groups = preferred.groups().enumerate().skip(first);
     for (at, group) in groups {
-        let found = if group.len() * FEW < model.by_name().len() {
+        let found = if are_few(group.len(), model) {
             pick(model, context, group, id, work)
         } else {
             let mut nodes = NodeSet::default();
@@ -274,7 +277,7 @@ fn best_of_groups(
                 among: Some(&nodes),
                 preferred: None,
             };
-            walk(model, Context { scope, ..context }, id, work)
+            best_of_equals(model, Context { scope, ..context }, id, work)
         };
         if found.is_some() {
             if lasting {

@@ -262,7 +262,10 @@ fn needed<'a>(
 ) -> impl Iterator<Item = &'a Vec<RequestInput>> + use<'a> {
     let offers = |name: &Name, gpu: bool| {
         if gpu {
-            return node.input.as_ref().is_some_and(|input| input.plugin_gpus);
+            return node
+                .input
+                .as_ref()
+                .is_some_and(|input| input.gpu_resources.contains(name));
         }
         let position = model.resources().find(name);
         position.is_some_and(|position| node.allocatable.get(position) > 0)

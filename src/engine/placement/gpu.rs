@@ -5,10 +5,9 @@ use std::cmp::Reverse;
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{NodeId, PodId};
-use crate::engine::model::node::Node;
 use crate::engine::model::pod::GroupList;
 use crate::engine::model::resources::{GPUS, PODS};
-use crate::engine::placement::resources::{fits_now, fitting_groups};
+use crate::engine::placement::resources::{fitting_groups, pod_fits};
 
 use super::score::GpuOrder;
 
@@ -25,7 +24,8 @@ pub struct Choice {
 
 /// The best GPUs for a request, if there are enough.
 #[must_use]
-pub fn choose(model: &Model, pod: PodId, node: &Node, order: GpuOrder) -> Option<Choice> {
+pub fn choose(model: &Model, pod: PodId, id: NodeId, order: GpuOrder) -> Option<Choice> {
+    let node = &model.nodes()[id];
     let shape = &model.shapes()[model.pods()[pod].shape];
     let of = node.gpu_memory();
     let memory = shape.device_memory(of);
@@ -59,7 +59,7 @@ pub fn choose(model: &Model, pod: PodId, node: &Node, order: GpuOrder) -> Option
     Some(Choice {
         joined: groups[..joined].iter().map(|(at, _)| *at).collect(),
         fresh,
-        wait: must_wait || opens_later || !fits_now(node, shape),
+        wait: must_wait || opens_later || !pod_fits(model, pod, id, true),
     })
 }
 

@@ -22,16 +22,16 @@ pub fn fitting_groups<'a>(node: &'a Node, shape: &Shape) -> impl Iterator<Item =
     numbered.filter(move |(_, gpu)| group_fits(gpu, of, memory))
 }
 
-/// Whether `available` (idle or future of the node) has what the request asks for.
-fn resources_fit(node: &Node, shape: &Shape, available: &Resources) -> bool {
+/// Whether `available` (idle or future of the node) has what the request asks for; `vector`: what of it need be free.
+fn resources_fit(node: &Node, shape: &Shape, vector: &Resources, available: &Resources) -> bool {
     if shape.invalid {
         return false;
     }
     if !shape.shared {
-        return shape.vector.fits(available, false);
+        return vector.fits(available, false);
     }
     let whole = available.get(GPUS).div_euclid(GPU).max(0);
-    shape.vector.fits(available, true)
+    vector.fits(available, true)
         && shape.device_portion(node.gpu_memory()) <= WHOLE
         && whole + fitting_groups(node, shape).count() as i64 >= shape.gpu.count
 }
@@ -42,19 +42,15 @@ pub fn pod_fits(model: &Model, pod_id: PodId, node_id: NodeId, now: bool) -> boo
     let pod = &model.pods()[pod_id];
     let (node, shape) = (&model.nodes()[node_id], &model.shapes()[pod.shape]);
     let available = if now { &node.idle } else { &node.future };
-    if pod.input.claims.is_none() || shape.shared {
-        return resources_fit(node, shape, available);
+    if pod.input.claims.is_none() {
+        return resources_fit(node, shape, &shape.vector, available);
     }
     let mut vector = shape.vector.clone();
-    vector.bump(GPUS, -claims::spared(model, pod_id, node_id, claims::figures(now)));
+    if !shape.shared {
+        vector.bump(GPUS, -claims::spared(model, pod_id, node_id, claims::figures(now)));
+    }
     for position in claims::provided_by_claims(model, pod_id, node_id) {
         vector.set(position, 0);
     }
-    vector.fits(available, false)
-}
-
-/// Fits without waiting for releasing pods.
-#[must_use]
-pub fn fits_now(node: &Node, shape: &Shape) -> bool {
-    resources_fit(node, shape, &node.idle)
+    resources_fit(node, shape, &vector, available)
 }

@@ -97,6 +97,17 @@ fn an_earlier_staleness_that_is_shown_late_does_not_count() {
     assert!(engine.cycle(NOW).evict.is_empty());
 }
 
+#[test]
+fn the_eviction_of_a_gang_below_its_minimum_begins_its_preemption_delay_anew() {
+    let (mut engine, _) = gang_below_its_minimum();
+    engine.cycle(NOW);
+    let deadline = Time(NOW.0 + 60_000);
+    let decisions = engine.cycle(deadline);
+    assert_eq!(decisions.evict.len(), 1);
+    let times = decisions.times.last().expect("the times of the gang");
+    assert_eq!(times.last_eviction, Some(deadline));
+}
+
 /// While the action is switched off, gangs come and go.
 #[test]
 fn the_eviction_of_gangs_below_their_minimum_can_be_switched_off_and_on() {

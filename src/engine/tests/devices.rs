@@ -80,7 +80,7 @@ impl Cluster {
         for (at, &count) in self.nodes.iter().enumerate() {
             let name: Name = format!("n{at}").into();
             let mut input = node(&name, "0");
-            (input.dra_gpus, input.plugin_gpus) = (count > 0, false);
+            (input.dra_gpus, input.gpu_resources) = (count > 0, Vec::new());
             input.allocatable.gpu = i64::from(count) * GPU;
             events.push(Event::Node(Box::new(input)));
             let mut devices: Vec<DeviceInput> = (0..count)

@@ -132,6 +132,7 @@ pub fn of_refusal(model: &Model, pod: PodId, node: Option<NodeId>, refusal: &Ref
             match kind {
                 gpu_kind::Refusal::LegacyMig(_) => "takes|take no MIG instances by annotation",
                 gpu_kind::Refusal::DraOnly => "offers|offer GPUs by resource claim only, where none is shared",
+                gpu_kind::Refusal::OtherVendor(_) => "has|have GPUs of another vendor",
                 gpu_kind::Refusal::NoMig => "has|have no MIG instances",
                 gpu_kind::Refusal::SingleStrategy => {
                     "offers|offer whole MIG devices only (nvidia.com/mig.strategy=single)"

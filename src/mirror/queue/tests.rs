@@ -51,6 +51,12 @@ fn amounts_are_converted_to_integers_and_negative_ones_are_unlimited() {
 }
 
 #[test]
+fn a_negative_weight_is_zero() {
+    let (read, _) = queue("{metadata: {name: q}, spec: {resources: {gpu: {overQuotaWeight: -1}}}}");
+    assert_eq!(read.gpu.weight, 0);
+}
+
+#[test]
 fn absent_amounts_are_zero() {
     let (read, problems) = queue("{metadata: {name: bare}, spec: {preemptMinRuntime: soon}}");
     let nothing = Share {

@@ -77,6 +77,9 @@ fn only_requests_at_least_as_large_as_a_failed_one_are_skipped() {
         ("more GPUs", "1 1 1", "2 1 1", true),
         ("less GPU memory", "40M 1 1", "10M 1 1", false),
         ("more GPU memory", "10M 1 1", "40M 1 1", true),
+        ("halves of two GPUs, and one GPU", "0.5*2 1 1", "1 1 1", false),
+        ("of one GPU what two had together", "10M*2 1 1", "20M 1 1", false),
+        ("a resource more, which may have other donors", "0 4 1", "1 4 1", false),
         (
             "three halves of one large",
             "0 1000 0|0 100 0|0 100 0",
@@ -164,4 +167,32 @@ fn pods_beyond_the_limit_of_their_queue_stop_no_moves_for_those_of_another_queue
     });
     assert_eq!(ends, [SearchEnd::RuledOut, SearchEnd::Solved]);
     assert_eq!(decisions.evict.len(), 1);
+}
+
+#[test]
+fn the_smallest_requests_that_failed_are_kept() {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Consolidation],
+        ..Policy::default()
+    });
+    engine.apply(open_queue("q"), NOW);
+    for name in ["n0", "n1", "n2", "n3"] {
+        engine.apply(Event::Node(Box::new(node(name, "4"))), NOW);
+        let running = group(name, "q", 0);
+        engine.apply(Event::Group(Box::new(running.clone())), NOW);
+        engine.apply(Event::Pod(Box::new(placed(pod(&running, 0, "3"), name))), NOW);
+    }
+    for (number, gpus) in ["3", "2", "2", "3"].into_iter().enumerate() {
+        let waiting = group(&format!("waits-{number}"), "q", 1 + number);
+        engine.apply(Event::Group(Box::new(waiting.clone())), NOW);
+        engine.apply(Event::Pod(Box::new(pod(&waiting, 0, gpus))), NOW);
+    }
+    let mut ends = Vec::new();
+    engine.cycle_seen_by(NOW, &mut |stage| {
+        if let Stage::TakenUp { end, .. } = stage {
+            ends.push(end);
+        }
+    });
+    let searched = SearchEnd::Exhausted;
+    assert_eq!(ends, [searched, searched, SearchEnd::Skipped, SearchEnd::Skipped]);
 }

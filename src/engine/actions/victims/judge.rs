@@ -10,7 +10,7 @@ use crate::engine::input::Time;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
 use crate::engine::model::pod::Status;
-use crate::engine::model::pod_group::{Member, PodIds};
+use crate::engine::model::pod_group::{Member, PodIds, PodSet};
 use crate::engine::model::resources::{Shared, add};
 
 use super::{Candidate, Case, lost};
@@ -155,8 +155,9 @@ impl Judge<'_> {
         lost.sort_unstable();
         lost.dedup();
         lost.into_iter().try_for_each(|(pod_group, member)| {
-            let pods = self.model.pod_groups()[pod_group].pods(member);
-            if pods.is_none_or(|pods| pods.staying() >= pods.min) {
+            let entry = &self.model.pod_groups()[pod_group];
+            let full = entry.pods(member).is_none_or(|pods| pods.staying() >= pods.min);
+            if full || entry.satisfied(0, &entry.per_member(PodSet::staying)) {
                 return Ok(());
             }
             self.unprotected(pod_group, reclaimer)
@@ -218,7 +219,7 @@ impl Judge<'_> {
     /// The amounts lost as bundles: each surplus pod alone, then all others together.
     fn bundles(self, pod_group: PodGroupId, pods: &[PodId]) -> Bundles {
         let entry = &self.model.pod_groups()[pod_group];
-        let mut core = [0; 3];
+        let mut core: Option<Shared> = None;
         let mut bundles = Bundles::new();
         for (member, set) in entry.pod_sets() {
             let theirs = pods
@@ -227,15 +228,13 @@ impl Judge<'_> {
             for (at, pod) in theirs.enumerate() {
                 let amount = self.held_before(*pod);
                 if at < set.min {
-                    add(&mut core, &amount, 1);
+                    add(core.get_or_insert_default(), &amount, 1);
                 } else {
                     bundles.push(amount);
                 }
             }
         }
-        if core != [0; 3] {
-            bundles.push(core);
-        }
+        bundles.extend(core);
         bundles
     }
 

@@ -19,7 +19,7 @@ use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::input::Time;
 use crate::engine::model::ids::{PodGroupId, QueueId};
 use crate::engine::model::pod_group::PodIds;
-use crate::engine::model::resources::{GPUS, Shared};
+use crate::engine::model::resources::Shared;
 use crate::engine::model::{Mark, Model};
 use crate::engine::placement::rules::refresh_class;
 use crate::engine::stage::Observer;
@@ -112,6 +112,7 @@ pub struct VictimSearch<'a> {
 impl<'a> VictimSearch<'a> {
     /// A search within disruption budgets.
     pub fn new(cycle: &'a mut Cycle) -> Self {
+        cycle.kept.sorted.update_victims(cycle.model);
         Self {
             begun: cycle.log.work,
             model: cycle.model,
@@ -202,14 +203,14 @@ impl<'a> VictimSearch<'a> {
         let mut kind_of = SmallVec::with_capacity(chunk.len());
         let mut anywhere = false;
         let mut sizes: SmallVec<[i64; 2]> = SmallVec::new();
-        for &pod in chunk {
-            let pod = &self.model.pods()[pod];
+        for &id in chunk {
+            let pod = &self.model.pods()[id];
             let (class, shape) = (pod.class, pod.shape);
             refresh_class(self.model, class);
             let table = self.capacity.table(self.model, Kind::Pods(class, shape));
             if !kinds.contains(&table) {
                 kinds.push(table);
-                sizes.push(self.model.shapes()[shape].quota[GPUS]);
+                sizes.push(asked_gpus(self.model, id));
             }
             kind_of.push(table);
         }
@@ -347,11 +348,14 @@ impl Sequence {
                     self.pod_groups.push(entry.pod_group);
                 }
             }
-            let pods = entry.pods.unwrap_or_else(|| evictable(model, pod_group).collect());
+            let mut pods = entry.pods.unwrap_or_else(|| evictable(model, pod_group).collect());
             let chunk = next_victims(model, pod_group, &pods);
             if chunk.len() < pods.len() {
-                let left: PodIds = pods.iter().copied().filter(|pod| !chunk.contains(pod)).collect();
-                self.rest.push(view, victim_entry(model, rules, entry.pod_group, left));
+                match *chunk {
+                    [only] if pods.last() == Some(&only) => drop(pods.pop()),
+                    _ => pods.retain(|pod| !chunk.contains(pod)),
+                }
+                self.rest.push(view, victim_entry(model, rules, entry.pod_group, pods));
             }
             if !chunk.is_empty() {
                 self.batches.push(Batch {

@@ -53,7 +53,8 @@ proptest! {
                 plain.victims.insert(order(number), sorted_entry);
             }
             let sorted_entry = |pod_group: PodGroupId| standings.get(&pod_group).cloned();
-            line.join(sorted_entry, sorted_entry);
+            line.join_waiting(sorted_entry);
+            line.join_victims(sorted_entry);
             prop_assert_eq!(&line.waiting, &plain.waiting);
             prop_assert_eq!(&line.victims, &plain.victims);
             prop_assert!(line.insertions.waiting.is_empty() && line.insertions.victims.is_empty());

@@ -16,6 +16,8 @@ pub enum Refusal {
     LegacyMig(Name),
     /// The node offers its GPUs by resource claim only, where none can be shared.
     DraOnly,
+    /// GPUs of another vendor; the resource.
+    OtherVendor(Name),
     /// MIG instances on a node without them.
     NoMig,
     /// A request for other than whole GPUs on a node with MIG strategy `single`.
@@ -29,6 +31,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::LegacyMig(node) => write!(f, "Legacy MIG jobs cannot be scheduled on node {node}"),
             Self::DraOnly => f.write_str("fractional/shared GPU pods are not yet supported on DRA-only nodes"),
+            Self::OtherVendor(resource) => write!(f, "node(s) didn't offer {resource}"),
             Self::NoMig => f.write_str("MIG job cannot be scheduled on non-MIG node"),
             Self::SingleStrategy => f.write_str("only whole gpu jobs can run on a node with MigStrategy='single'"),
             Self::MixedStrategy => f.write_str("non MIG jobs cant run on a node with MigStrategy='mixed'"),
@@ -55,6 +58,10 @@ pub fn judge<V: Verdict<Refusal>>(shape: &Shape, node: &Node) -> V {
     }
     if shape.shared && input.dra_gpus {
         return V::refused(|| Refusal::DraOnly);
+    }
+    let missing = |resource: &&Name| !input.gpu_resources.is_empty() && !input.gpu_resources.contains(*resource);
+    if let Some(resource) = shape.gpu.resources.iter().find(missing) {
+        return V::refused(|| Refusal::OtherVendor(resource.clone()));
     }
     if !input.mig {
         return V::fits_if(kind != GpuKind::Mig, || Refusal::NoMig);

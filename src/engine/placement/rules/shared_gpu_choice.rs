@@ -18,7 +18,7 @@ impl fmt::Display for Refusal {
 
 /// The rule.
 pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
-    if pair.shape.shared && choose(pair.model, pair.pod_id, pair.node, pair.settings.gpu_order).is_none() {
+    if pair.shape.shared && choose(pair.model, pair.pod_id, pair.id, pair.settings.gpu_order).is_none() {
         return V::refused_for(|| None);
     }
     V::FITS

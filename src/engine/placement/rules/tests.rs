@@ -218,8 +218,14 @@ fn cases() -> Vec<Case> {
             &["non MIG jobs cant run on a node with MigStrategy='mixed'"],
         ),
         case(
+            "gpu_kind",
+            node("n0", "1"),
+            asks("1", |pod| pod.needs_mut().gpu.resources = vec!["amd.com/gpu".into()]),
+            &["node(s) didn't offer amd.com/gpu"],
+        ),
+        case(
             "whole_gpu_source",
-            changed("4", |node| (node.dra_gpus, node.plugin_gpus) = (true, false)),
+            changed("4", |node| (node.dra_gpus, node.gpu_resources) = (true, Vec::new())),
             asks("1", |_| {}),
             &["device-plugin GPU requests cannot be scheduled on DRA-only nodes"],
         ),
@@ -437,7 +443,8 @@ fn random_node() -> impl Strategy<Value = NodeInput> {
                 node.faults = if unready { faults(&["Ready=False"]) } else { Vec::new() };
                 node.taints = if tainted { vec![taint()] } else { Vec::new() };
                 node.gpu_memory = node.gpu_memory.filter(|_| !unknown);
-                (node.dra_gpus, node.plugin_gpus) = (dra, !dra);
+                node.dra_gpus = dra;
+                node.gpu_resources.retain(|_| !dra);
                 node.pods = if slots { 1 } else { node.pods };
                 node.numa = numa.map(two_zones);
                 node

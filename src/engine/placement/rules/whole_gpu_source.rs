@@ -20,7 +20,7 @@ impl fmt::Display for Refusal {
 /// The rule.
 pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
     let input = pair.node.input.as_ref();
-    if input.is_none_or(|input| !input.dra_gpus || input.plugin_gpus) {
+    if input.is_none_or(|input| !input.dra_gpus || !input.gpu_resources.is_empty()) {
         return V::FITS;
     }
     let shape = pair.shape;

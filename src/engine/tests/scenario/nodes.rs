@@ -69,7 +69,7 @@ pub fn node(name: &str, text: &str) -> NodeInput {
         gpu_memory: (!is("unlabelled")).then(|| memory.parse().expect("MiB")),
         gpu_count: Some(gpus),
         dra_gpus: false,
-        plugin_gpus: true,
+        gpu_resources: vec!["nvidia.com/gpu".into()],
         mig: !profiles.is_empty(),
         numa: None,
         attach_limits: Vec::new(),
