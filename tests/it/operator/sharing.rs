@@ -504,7 +504,7 @@ async fn a_runtime_class_is_named_only_where_it_exists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reservation_pods_are_evicted_last_and_have_no_privileges() {
+async fn reservation_pods_have_a_high_priority_and_no_privileges() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     let operator = lab.replica_with("one", SHARING).await;
     lab.create(sharing_pod("half", fraction("0.5"))).await.unwrap();
@@ -518,9 +518,9 @@ async fn reservation_pods_are_evicted_last_and_have_no_privileges() {
     assert_eq!(seccomp.unwrap().type_, "RuntimeDefault");
     let container = &spec.containers[0];
     let resources = container.resources.clone().unwrap();
-    assert_eq!(resources.requests, resources.limits, "guaranteed");
+    assert_eq!(resources.requests, resources.limits);
     let named: Vec<_> = resources.requests.unwrap().into_keys().collect();
-    assert_eq!(named, ["cpu", "memory", "nvidia.com/gpu"]);
+    assert_eq!(named, ["nvidia.com/gpu"]);
     let rights = container.security_context.clone().unwrap();
     assert_eq!(rights.capabilities.unwrap().drop.unwrap(), ["ALL"]);
     assert_eq!(

@@ -74,7 +74,7 @@ impl Cluster {
             other => panic!("{other:?}"),
         }
         let taken = self.intake.change(&mirror::packed_change(object, true), NOW, &|tell| {
-            self.stores.objects().for_each(tell)
+            self.stores.objects().for_each(tell);
         });
         taken
             .failed_objects
@@ -373,7 +373,7 @@ fn a_bound_pod_that_is_set_aside_counts_on_its_node_until_it_is_deleted() {
     cluster
         .intake
         .change(&mirror::packed_change(gone, false), NOW, &|tell| {
-            cluster.stores.objects().for_each(tell)
+            cluster.stores.objects().for_each(tell);
         });
     assert_eq!(cluster.bound(), ["waits"]);
 }
