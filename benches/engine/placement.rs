@@ -44,9 +44,11 @@ enum Kind {
     PrefersApart,
     Spread,
     Rack,
+    /// Each pod group starts with one pod.
+    Elastic,
 }
 
-/// The shapes, named as in `scheduler_perf`; counts are those of its 5,000 nodes and in proportion for fewer.
+/// The shapes, all but the last named as in `scheduler_perf`; counts are those of its 5,000 nodes and in proportion for fewer.
 pub const PLACEMENTS: &[Placement] = &[
     Placement {
         name: "basic",
@@ -113,6 +115,12 @@ pub const PLACEMENTS: &[Placement] = &[
         there: |_| 0,
         gangs: |nodes| (nodes * 3 / 20, 4),
         kind: Kind::Rack,
+    },
+    Placement {
+        name: "elastic-job",
+        there: |_| 0,
+        gangs: |nodes| (1, 2 * nodes),
+        kind: Kind::Elastic,
     },
 ];
 
@@ -199,6 +207,9 @@ fn make_group(group: &mut GroupInput, kind: Kind) {
         required: Some(name(RACK)),
         preferred: None,
     });
+    if kind == Kind::Elastic {
+        group.min_member = Some(1);
+    }
 }
 
 fn make_pod(pod: &mut PodInput, kind: Kind) {
@@ -226,7 +237,7 @@ fn make_pod(pod: &mut PodInput, kind: Kind) {
     };
     let mut relations = Relations::default();
     match kind {
-        Kind::Plain | Kind::NodeAffinity | Kind::Rack => return,
+        Kind::Plain | Kind::NodeAffinity | Kind::Rack | Kind::Elastic => return,
         Kind::Near => relations.near.push(term(ZONE)),
         Kind::Apart => relations.apart.push(term(HOST)),
         Kind::PrefersNear => relations.preferred.push((1, term(HOST))),
