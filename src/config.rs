@@ -19,6 +19,7 @@ use crate::components::leadership::{Scope, pool_name};
 use crate::components::scheduler::Rules;
 use crate::components::{self, admission};
 use crate::mirror::policy::Finding;
+pub use global::{is_on, validates};
 
 /// The settings that components are started with. When they change, components end gracefully and are started again, within the process.
 #[derive(Clone, Debug, PartialEq)]

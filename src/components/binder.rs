@@ -186,9 +186,6 @@ const TERM_OVER: &str = "the term of leadership in which it was decided is over"
 /// Listeners whose kinds must have caught up before the binder deletes reservation pods or carries out bind requests.
 const DECIDED_BY: [Listener; 2] = [Listener::Binder, Listener::BinderOnceListed];
 
-/// The number of cleanups that the manager of GPU groups did not request.
-const NO_COMMAND: u64 = 0;
-
 /// A multi-step bind that has ended.
 struct Finished {
     bind: OrderedBind,
@@ -219,8 +216,7 @@ struct Binder {
     multi_step_binds: JoinSet<Finished>,
     /// Pods (by uid) whose multi-step bind waits or is open.
     in_steps: HashSet<Arc<str>>,
-    /// Each with the number of the manager's command that it carries out, or [`NO_COMMAND`].
-    cleanups: JoinSet<(u64, Cleanup)>,
+    cleanups: JoinSet<Cleanup>,
     groups: Groups,
     reviews: Reviews,
     audit: Audit,
@@ -490,9 +486,9 @@ impl Binder {
             now,
         );
         for due in commands {
-            let left_as_is = Cleanup::GivenUp(due.command.id().clone(), Vec::new());
+            let left_as_is = Cleanup::GivenUp(due.command.id().clone(), due.number, Vec::new());
             let reserver = self.reserver(self.caller.of_term(due.term));
-            self.cleanup(due.number, left_as_is, cleanup::carry_out(reserver, due.command));
+            self.cleanup(left_as_is, cleanup::carry_out(reserver, due));
         }
         for key in self.reviews.due(now) {
             self.review(key, now);
@@ -543,12 +539,12 @@ impl Binder {
             BindRequestAction::Drop => {
                 self.reviews.begin(&key, now);
                 let cleanup = cleanup::drop_done(self.caller.of_term(term), key.clone(), request, pod);
-                self.cleanup(NO_COMMAND, Cleanup::RequestDone(key), cleanup);
+                self.cleanup(Cleanup::RequestDone(key), cleanup);
             }
             BindRequestAction::Succeed => {
                 self.reviews.begin(&key, now);
                 let cleanup = cleanup::succeed(self.caller.of_term(term), key.clone(), request, pod);
-                self.cleanup(NO_COMMAND, Cleanup::RequestDone(key), cleanup);
+                self.cleanup(Cleanup::RequestDone(key), cleanup);
             }
             BindRequestAction::CarryOut(bind) => {
                 info!(ns = key.namespace, name = key.name, "bind request is carried out");
@@ -557,15 +553,14 @@ impl Binder {
         }
     }
 
-    /// Starts a cleanup; its result if it panics is given here, and the number of the manager's command.
-    fn cleanup(&mut self, number: u64, faulty: Cleanup, cleanup: impl Future<Output = Cleanup> + Send + 'static) {
+    /// Starts a cleanup; its result if it panics is given here.
+    fn cleanup(&mut self, faulty: Cleanup, cleanup: impl Future<Output = Cleanup> + Send + 'static) {
         self.cleanups.spawn(async move {
-            let ended = panics::caught(cleanup).await.unwrap_or_else(|panic| {
+            panics::caught(cleanup).await.unwrap_or_else(|panic| {
                 metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
                 error!(panic, "a cleanup of the binder panicked");
                 faulty
-            });
-            (number, ended)
+            })
         });
     }
 
@@ -700,15 +695,14 @@ impl Binder {
         Ok(())
     }
 
-    fn cleanup_ended(&mut self, ended: Result<(u64, Cleanup), JoinError>) -> Result<(), Error> {
+    fn cleanup_ended(&mut self, ended: Result<Cleanup, JoinError>) -> Result<(), Error> {
         let now = Instant::now();
-        let (number, ended) = ended.map_err(|panic| panicked("cleanup of the binder", &panic))?;
-        match ended {
-            Cleanup::Made(id, made, request) => {
+        match ended.map_err(|panic| panicked("cleanup of the binder", &panic))? {
+            Cleanup::Made(id, number, made, request) => {
                 if let Some(request) = request {
                     // A term that is over changes nothing about what was sent.
                     let reserver = self.reserver(self.caller.clone());
-                    self.cleanup(NO_COMMAND, Cleanup::Settled, async move {
+                    self.cleanup(Cleanup::Settled, async move {
                         reserver.settle(request).await;
                         Cleanup::Settled
                     });
@@ -717,11 +711,11 @@ impl Binder {
                     .made(&id, number, made.as_deref().map_err(Clone::clone), now);
                 self.audit.look(&id, &self.groups, &self.stores, now);
             }
-            Cleanup::Recorded(id, recorded) => {
+            Cleanup::Recorded(id, number, recorded) => {
                 self.groups
                     .recorded(&id, number, recorded.as_deref().map_err(Clone::clone), now);
             }
-            Cleanup::GivenUp(id, evicted) => {
+            Cleanup::GivenUp(id, number, evicted) => {
                 for pod in &evicted {
                     let note = notes::of_lost_device(&self.context.settings, pod, &id.group);
                     self.bus.events.send(note);

@@ -492,10 +492,8 @@ impl Grouper {
     fn stays_in_deleted_group(&self, pod: &Pod) -> bool {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let group = self.grouped_pods.get(uid).and_then(|entry| entry.group.as_ref());
-        let owners = pod.metadata.owner_references.as_ref();
         pods::is_bound(pod)
-            && owners.is_none_or(Vec::is_empty)
-            && names_foreign_group(pod, &[])
+            && names_foreign_group(pod)
             && group
                 .is_some_and(|group| pods::annotated_group(pod).as_ref() == Some(group) && !self.group_exists(group))
     }

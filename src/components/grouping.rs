@@ -134,7 +134,7 @@ impl Known<'_> {
         match self.owners.cached(pod)? {
             Chain::OptedOut => Some(Found::Skipped),
             // See `resolve_stored`.
-            Chain::Owned(chain) if self.lacks_group(pod, &chain).is_some() => None,
+            Chain::Owned(_) if self.lacks_group(pod).is_some() => None,
             Chain::Owned(chain) => {
                 let found = self.group(pod, chain).ok()?;
                 let Found::Group(grouped, chain) = &found else {
@@ -183,8 +183,8 @@ impl Known<'_> {
         } else {
             self.owners.chain(pod).await?
         };
-        if let Chain::Owned(chain) = chain
-            && let Some(group) = self.lacks_group(pod, &chain)
+        if matches!(chain, Chain::Owned(_))
+            && let Some(group) = self.lacks_group(pod)
             && self.owners.has_pod_group(&group).await?
         {
             return Ok(Found::Skipped);
@@ -194,8 +194,8 @@ impl Known<'_> {
 
     /// The pod group of a bound pod without owners, made by another client, that the watch does not show. It is gone, or not shown yet. If it is gone the pod is
     /// grouped as one that names none.
-    fn lacks_group(&self, pod: &Pod, chain: &[Arc<Workload>]) -> Option<GroupKey> {
-        if !pods::is_bound(pod) || !names_foreign_group(pod, chain) {
+    fn lacks_group(&self, pod: &Pod) -> Option<GroupKey> {
+        if !pods::is_bound(pod) || !names_foreign_group(pod) {
             return None;
         }
         let group = pods::annotated_group(pod)?;
@@ -210,7 +210,7 @@ impl Known<'_> {
     }
 
     fn group(&self, pod: &Pod, chain: Vec<Arc<Workload>>) -> Result<Found, RuleError> {
-        if names_foreign_group(pod, &chain) && self.lacks_group(pod, &chain).is_none() {
+        if names_foreign_group(pod) && self.lacks_group(pod).is_none() {
             return Ok(Found::Skipped);
         }
         let grouped = rules::group(&Input {
@@ -248,13 +248,9 @@ pub fn skips_grouping(pod: &Pod) -> bool {
 }
 
 /// A pod without owners names another group than the grouper's: the group was created for it by another client.
-pub fn names_foreign_group(pod: &Pod, owners: &[Arc<Workload>]) -> bool {
-    let has_owners = pod
-        .metadata
-        .owner_references
-        .as_ref()
-        .is_some_and(|owners| !owners.is_empty());
-    if has_owners || !owners.is_empty() {
+pub fn names_foreign_group(pod: &Pod) -> bool {
+    let owners = pod.metadata.owner_references.as_ref();
+    if owners.is_some_and(|owners| !owners.is_empty()) {
         return false;
     }
     let Some(named) = pods::annotated_group(pod) else {

@@ -142,12 +142,15 @@ fn probe(given: &PrometheusConfig, reading: &mut Reading) -> Option<Probe> {
     Some(probe)
 }
 
-fn is_on(service: Option<&Service>) -> bool {
+/// Whether a part is switched on.
+#[must_use]
+pub fn is_on(service: Option<&Service>) -> bool {
     service.and_then(|service| service.enabled).unwrap_or(true)
 }
 
 /// Whether the webhook of a controller is registered. In KAI the controller serves it, so without the controller there is none.
-fn validates(service: Option<&Service>, webhooks: Option<&WebhooksConfig>) -> bool {
+#[must_use]
+pub fn validates(service: Option<&Service>, webhooks: Option<&WebhooksConfig>) -> bool {
     let enabled = webhooks.and_then(|webhooks| webhooks.enable_validation);
     is_on(service) && enabled.unwrap_or(true)
 }

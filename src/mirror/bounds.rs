@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use super::relations;
 use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, label, resource, third_party};
 use crate::api::pod_group::{PodGroupSpec, SubGroup};
@@ -167,18 +168,7 @@ fn node_terms(affinity: &Affinity) -> impl Iterator<Item = &NodeSelectorTerm> {
 }
 
 fn terms(affinity: &Affinity) -> impl Iterator<Item = &PodAffinityTerm> {
-    let near = affinity.pod_affinity.iter().map(|near| {
-        let required = near.required_during_scheduling_ignored_during_execution.iter();
-        (required, &near.preferred_during_scheduling_ignored_during_execution)
-    });
-    let apart = affinity.pod_anti_affinity.iter().map(|apart| {
-        let required = apart.required_during_scheduling_ignored_during_execution.iter();
-        (required, &apart.preferred_during_scheduling_ignored_during_execution)
-    });
-    near.chain(apart).flat_map(|(required, preferred)| {
-        let preferred = preferred.iter().flatten();
-        required.flatten().chain(preferred.map(|one| &one.pod_affinity_term))
-    })
+    relations::terms(affinity).map(|(_, term)| term)
 }
 
 fn of_term(term: &PodAffinityTerm) -> Option<ExceededLimit> {

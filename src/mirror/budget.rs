@@ -60,9 +60,10 @@ fn weight(budget: &BudgetInput) -> usize {
 
 impl Here {
     fn put(&mut self, budget: BudgetInput) {
-        self.remove(&budget.name.clone());
+        let name = budget.name.clone();
+        self.remove(&name);
         self.weight += weight(&budget);
-        self.budgets.insert(budget.name.clone(), budget);
+        self.budgets.insert(name, budget);
     }
 
     fn remove(&mut self, name: &Name) {
@@ -106,15 +107,8 @@ impl Budgets {
         self.0.get(namespace).and_then(Here::first_beyond)
     }
 
-    /// A sound budget, and whether it counts.
-    fn find(&self, namespace: &Name, name: &Name) -> Option<(&BudgetInput, bool)> {
-        let here = self.0.get(namespace)?;
-        let counts = here.first_beyond().is_none_or(|beyond| *name < beyond);
-        Some((here.budgets.get(name)?, counts))
-    }
-
-    /// Records or removes a budget. Returns the others that count from now on, or do not any more.
-    fn change(&mut self, namespace: &Name, name: &Name, budget: Option<BudgetInput>) -> Vec<Name> {
+    /// Records or removes a budget.
+    fn change(&mut self, namespace: &Name, name: &Name, budget: Option<BudgetInput>) -> Changed {
         let before = self.first_beyond(namespace);
         let here = self.0.entry(namespace.clone()).or_default();
         match budget {
@@ -122,23 +116,41 @@ impl Budgets {
             None => here.remove(name),
         }
         let after = here.first_beyond();
-        let mut others = here.between(before, after);
+        let mut others = here.between(before, after.clone());
         others.retain(|other| other != name);
         if here.budgets.is_empty() {
             self.0.remove(namespace);
         }
-        others
+        Changed {
+            others,
+            first_beyond: after,
+        }
     }
+}
+
+/// What a change of a budget did.
+struct Changed {
+    /// The others that count from now on, or do not any more.
+    others: Vec<Name>,
+    /// The first budget of the namespace that does not count; `None`: all count.
+    first_beyond: Option<Name>,
 }
 
 impl Mirror {
     /// Tells the engine of a budget, or that it is gone or does not count. `excess`: its own.
-    fn tell_budget(&mut self, namespace: &Name, name: &Name, excess: Option<ExceededLimit>, out: &mut Output) {
-        let found = self.budgets.find(namespace, name);
-        let excess = excess.or(found.filter(|(_, counts)| !counts).map(|_| ONE_TOO_MANY));
-        let event = match found {
-            Some((budget, true)) => Event::Budget(Box::new(budget.clone())),
-            Some((_, false)) | None => Event::BudgetGone {
+    fn tell_budget(
+        &mut self,
+        namespace: &Name,
+        name: &Name,
+        counts: bool,
+        excess: Option<ExceededLimit>,
+        out: &mut Output,
+    ) {
+        let sound = self.budgets.0.get(namespace).and_then(|here| here.budgets.get(name));
+        let excess = excess.or(sound.filter(|_| !counts).map(|_| ONE_TOO_MANY));
+        let event = match sound {
+            Some(budget) if counts => Event::Budget(Box::new(budget.clone())),
+            Some(_) | None => Event::BudgetGone {
                 namespace: namespace.clone(),
                 name: name.clone(),
             },
@@ -162,10 +174,11 @@ impl Entry for PodDisruptionBudget {
         let (namespace, budget) = (name(&object.namespace().unwrap_or_default()), name(&object.name_any()));
         let excess = bounds::of_budget(object).filter(|_| there);
         let sound = (there && excess.is_none()).then(|| read(object));
-        let others = mirror.budgets.change(&namespace, &budget, sound);
-        mirror.tell_budget(&namespace, &budget, excess, out);
+        let Changed { others, first_beyond } = mirror.budgets.change(&namespace, &budget, sound);
+        let counts = |name: &Name| first_beyond.as_ref().is_none_or(|beyond| name < beyond);
+        mirror.tell_budget(&namespace, &budget, counts(&budget), excess, out);
         for other in others {
-            mirror.tell_budget(&namespace, &other, None, out);
+            mirror.tell_budget(&namespace, &other, counts(&other), None, out);
         }
     }
 }

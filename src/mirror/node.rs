@@ -8,11 +8,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
+use super::requests::Allocatable;
 use super::{Problem, Settings, constraints, name, requests};
 use crate::api::QuantityMap;
 use crate::api::names::{annotation, node_label, resource};
-use crate::api::quantity::Amount;
-use crate::engine::input::{Amounts, GPU, Name, NodeFault, NodeInput, Time};
+use crate::engine::input::{GPU, Name, NodeFault, NodeInput, Time};
 
 /// Values of the GPU memory label from this number on are bytes, smaller ones MiB.
 const BYTES_FROM: i64 = 1 << 20;
@@ -47,7 +47,7 @@ pub fn trim(node: &mut Node) {
 /// Caches of the last node's resources and labels. Most nodes that follow have the same resources and similar labels.
 #[derive(Debug, Default)]
 pub struct Last {
-    allocatable: RefCell<Option<(Arc<Node>, Amounts, i64)>>,
+    allocatable: RefCell<Option<(Arc<Node>, Allocatable)>>,
     labels: RefCell<Vec<(Name, Name)>>,
 }
 
@@ -68,23 +68,23 @@ impl Last {
         labels
     }
 
-    /// A node's amounts and pod slots.
-    fn allocatable(&self, node: &Arc<Node>, settings: &Settings, problems: &mut Vec<Problem>) -> (Amounts, i64) {
+    /// What a node offers.
+    fn allocatable(&self, node: &Arc<Node>, settings: &Settings, problems: &mut Vec<Problem>) -> Allocatable {
         let mut last = self.allocatable.borrow_mut();
-        if let Some((like, amounts, pods)) = &*last
+        if let Some((like, known)) = &*last
             && allocatable(like) == allocatable(node)
         {
-            return (amounts.clone(), *pods);
+            return known.clone();
         }
         let before = problems.len();
         let empty = QuantityMap::new();
         let given = allocatable(node).unwrap_or(&empty);
-        let (amounts, pods) = requests::allocatable(given, &settings.gpu_resources, problems);
+        let read = requests::allocatable(given, &settings.gpu_resources, problems);
         // Each object has its own list of problems.
         if problems.len() == before {
-            *last = Some((Arc::clone(node), amounts.clone(), pods));
+            *last = Some((Arc::clone(node), read.clone()));
         }
-        (amounts, pods)
+        read
     }
 }
 
@@ -92,28 +92,13 @@ fn allocatable(node: &Node) -> Option<&QuantityMap> {
     node.status.as_ref()?.allocatable.as_ref()
 }
 
-/// The resources as which its device plugins offer GPUs.
-fn gpu_resources(node: &Node, settings: &Settings) -> Vec<Name> {
-    let offers = |resource: &&String| {
-        let amount = allocatable(node).and_then(|given| given.get(*resource));
-        amount.is_some_and(|amount| {
-            amount
-                .0
-                .parse::<Amount>()
-                .is_ok_and(|amount| amount > Amount::default())
-        })
-    };
-    settings
-        .gpu_resources
-        .iter()
-        .filter(offers)
-        .map(|resource| name(resource))
-        .collect()
-}
-
 /// Reads a node. What cannot be read is left out and reported. The settings must be the same for all.
 pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut Vec<Problem>) -> NodeInput {
-    let (allocatable, pods) = last.allocatable(node, settings, problems);
+    let Allocatable {
+        amounts: allocatable,
+        pods,
+        gpu_resources,
+    } = last.allocatable(node, settings, problems);
     let label = |key: &str| node.labels().get(key).map(String::as_str);
     let has_mig = allocatable
         .other
@@ -125,7 +110,7 @@ pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut V
         taints: constraints::taints(node),
         unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
         faults: faults(node),
-        gpu_resources: gpu_resources(node, settings),
+        gpu_resources,
         allocatable,
         pods,
         gpu_memory: label(node_label::GPU_MEMORY).and_then(gpu_memory),

@@ -90,24 +90,8 @@ impl Namespaces {
 /// Whether a pod has namespace selectors.
 #[must_use]
 fn selects_namespaces(spec: &PodSpec) -> bool {
-    let Some(affinity) = &spec.affinity else { return false };
-    let near = affinity.pod_affinity.as_ref().map(|near| {
-        (
-            &near.required_during_scheduling_ignored_during_execution,
-            &near.preferred_during_scheduling_ignored_during_execution,
-        )
-    });
-    let apart = affinity.pod_anti_affinity.as_ref().map(|apart| {
-        (
-            &apart.required_during_scheduling_ignored_during_execution,
-            &apart.preferred_during_scheduling_ignored_during_execution,
-        )
-    });
-    [near, apart].into_iter().flatten().any(|(required, preferred)| {
-        let preferred = preferred.iter().flatten().map(|one| &one.pod_affinity_term);
-        let mut all = required.iter().flatten().chain(preferred);
-        all.any(|term| term.namespace_selector.is_some())
-    })
+    let mut terms = spec.affinity.iter().flat_map(terms);
+    terms.any(|(_, term)| term.namespace_selector.is_some())
 }
 
 /// The spec of a pod that may have relations to others. One that has ended has none any more.
@@ -118,25 +102,44 @@ fn relating(pod: &Pod) -> Option<&PodSpec> {
     relates.then_some(spec)
 }
 
-/// The affinity and anti-affinity terms to other pods: those of required affinity (`near`), or all others.
-fn terms_of(spec: &PodSpec, near: bool) -> impl Iterator<Item = &PodAffinityTerm> {
-    let affinity = spec.affinity.iter();
-    let to = affinity.clone().filter_map(|affinity| affinity.pod_affinity.as_ref());
-    let from = affinity.filter_map(|affinity| affinity.pod_anti_affinity.as_ref());
-    let required = to
-        .clone()
-        .filter(move |_| near)
-        .filter_map(|to| to.required_during_scheduling_ignored_during_execution.as_ref());
-    let apart = from
-        .clone()
-        .filter(move |_| !near)
-        .filter_map(|from| from.required_during_scheduling_ignored_during_execution.as_ref());
-    let preferred = to
-        .filter_map(|to| to.preferred_during_scheduling_ignored_during_execution.as_ref())
-        .chain(from.filter_map(|from| from.preferred_during_scheduling_ignored_during_execution.as_ref()))
-        .filter(move |_| !near);
-    let preferred = preferred.flatten().map(|one| &one.pod_affinity_term);
-    required.chain(apart).flatten().chain(preferred)
+/// What an affinity term to other pods asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To be where they are.
+    Near,
+    /// To be where they are not.
+    Apart,
+    /// To be rather where they are, with that weight; if it is negative, where they are not.
+    Preferred(i32),
+}
+
+/// The affinity and anti-affinity terms to other pods.
+pub fn terms(affinity: &Affinity) -> impl Iterator<Item = (Wish, &PodAffinityTerm)> {
+    let near = affinity.pod_affinity.iter().flat_map(|near| {
+        let required = near
+            .required_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        let preferred = near
+            .preferred_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        let preferred = preferred.map(|one| (Wish::Preferred(one.weight), &one.pod_affinity_term));
+        required.map(|term| (Wish::Near, term)).chain(preferred)
+    });
+    let apart = affinity.pod_anti_affinity.iter().flat_map(|apart| {
+        let required = apart
+            .required_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        let preferred = apart
+            .preferred_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        let preferred = preferred.map(|one| (Wish::Preferred(-one.weight), &one.pod_affinity_term));
+        required.map(|term| (Wish::Apart, term)).chain(preferred)
+    });
+    near.chain(apart)
 }
 
 /// How much it takes to compare with requirements: their values, at least one each.
@@ -153,40 +156,13 @@ pub fn weight(requirements: &[NodeRequirement]) -> usize {
 pub fn read(pod: &Pod, namespaces: &Namespaces) -> Option<Relations> {
     let spec = relating(pod)?;
     let mut relations = Relations::default();
-    let term = |term: &PodAffinityTerm| read_term(term, pod, namespaces);
-    if let Some(near) = spec
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.pod_affinity.as_ref())
-    {
-        let required = near
-            .required_during_scheduling_ignored_during_execution
-            .iter()
-            .flatten();
-        relations.near = required.map(term).collect();
-        let preferred = near
-            .preferred_during_scheduling_ignored_during_execution
-            .iter()
-            .flatten();
-        let preferred = preferred.map(|one| (one.weight, term(&one.pod_affinity_term)));
-        relations.preferred.extend(preferred);
-    }
-    if let Some(apart) = spec
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.pod_anti_affinity.as_ref())
-    {
-        let required = apart
-            .required_during_scheduling_ignored_during_execution
-            .iter()
-            .flatten();
-        relations.apart = required.map(term).collect();
-        let preferred = apart
-            .preferred_during_scheduling_ignored_during_execution
-            .iter()
-            .flatten();
-        let preferred = preferred.map(|one| (-one.weight, term(&one.pod_affinity_term)));
-        relations.preferred.extend(preferred);
+    for (wish, term) in spec.affinity.iter().flat_map(terms) {
+        let term = read_term(term, pod, namespaces);
+        match wish {
+            Wish::Near => relations.near.push(term),
+            Wish::Apart => relations.apart.push(term),
+            Wish::Preferred(weight) => relations.preferred.push((weight, term)),
+        }
     }
     let spread = spec.topology_spread_constraints.iter().flatten();
     relations.spread = spread.filter_map(|constraint| read_spread(constraint, pod)).collect();

@@ -12,7 +12,7 @@ use crate::api::gpu_request::{self, Asked, GpuShare, Named, Part};
 use crate::api::limits::GPU_DEVICES_COUNTED;
 use crate::api::names::resource;
 use crate::api::quantity::Amount;
-use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
+use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, Name, WHOLE};
 
 /// Maximum of milli-cores, bytes (64 TiB) or thousandths. The sum over 131,072 pods does not overflow.
 pub const MOST: i64 = 1 << 46;
@@ -170,8 +170,19 @@ impl<'o> Sum<'o> {
     }
 }
 
+/// What a node offers.
+#[derive(Clone, Debug)]
+pub struct Allocatable {
+    /// Its amounts.
+    pub amounts: Amounts,
+    /// Its pod slots.
+    pub pods: i64,
+    /// The resources as which its device plugins offer GPUs.
+    pub gpu_resources: Vec<Name>,
+}
+
 /// A node's amounts and pod slots. `gpus`: the resources that are whole GPUs.
-pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<Problem>) -> (Amounts, i64) {
+pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<Problem>) -> Allocatable {
     let field = "status.allocatable";
     let sum = Sum::of(texts(resources), gpus, Unit::most_on_node, field, problems).capped();
     let pods = sum.iter().find(|(resource, ..)| *resource == resource::PODS);
@@ -182,7 +193,11 @@ pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<
         .other
         .extend(mig(&sum).map(|(profile, count)| (name(profile), count)));
     amounts.other.sort();
-    (amounts, pods)
+    Allocatable {
+        amounts,
+        pods,
+        gpu_resources: gpu_resources(&sum),
+    }
 }
 
 /// A pod's requests: its amounts without GPUs, and its GPU request. `gpus`: the resources that are whole GPUs; the annotations of a pod of
@@ -254,6 +269,14 @@ fn whole_gpus(sum: &Sum) -> i64 {
         .fold(0, |gpus, (.., amount)| gpus.saturating_add(amount))
 }
 
+/// The resources that are whole GPUs, of which there are some.
+fn gpu_resources(sum: &Sum) -> Vec<Name> {
+    sum.iter()
+        .filter(|(_, unit, amount)| *unit == Unit::Gpu && *amount > 0)
+        .map(|(resource, ..)| name(resource))
+        .collect()
+}
+
 fn mig<'o>(sum: &Sum<'o>) -> impl Iterator<Item = (&'o str, i64)> {
     sum.iter()
         .filter(|(_, unit, amount)| *unit == Unit::Mig && *amount != 0)
@@ -301,11 +324,7 @@ fn of_containers(base: &Sum, problems: &mut Vec<Problem>) -> GpuRequest {
     GpuRequest {
         kind: if mig.is_empty() { GpuKind::Regular } else { GpuKind::Mig },
         count: whole,
-        resources: base
-            .iter()
-            .filter(|(_, unit, amount)| *unit == Unit::Gpu && *amount > 0)
-            .map(|(resource, ..)| name(resource))
-            .collect(),
+        resources: gpu_resources(base),
         portion: if whole > 0 { WHOLE } else { 0 },
         mig,
         ..GpuRequest::default()

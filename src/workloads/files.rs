@@ -152,7 +152,7 @@ impl Files {
         let Chain::Owned(chain) = walk.end() else {
             return Ok(None);
         };
-        if grouping::names_foreign_group(pod, &chain) && !settings.exactly_as_kai {
+        if grouping::names_foreign_group(pod) && !settings.exactly_as_kai {
             return Ok(None);
         }
         let input = Input {

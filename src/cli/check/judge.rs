@@ -10,12 +10,13 @@ use serde::Serialize;
 
 use super::seen::Installation;
 use crate::api::condition::Condition;
-use crate::api::config::{AdmissionConfig, Service, WebhooksConfig};
+use crate::api::config::AdmissionConfig;
 use crate::api::names::{condition, node_label, object, resource};
 use crate::api::queue_access::hold_of;
 use crate::api::{Queue, crds};
 use crate::components::admission::queues::{circle, traps};
 use crate::components::fractions;
+use crate::config::{is_on, validates};
 use crate::operator::lease;
 
 /// The result of a check.
@@ -300,15 +301,10 @@ fn leader(seen: &Installation, now: Timestamp) -> Section {
 
 /// The webhook configurations, and whether Config has them on. Without its controller that of a kind is off.
 fn enabled_webhooks(seen: &Installation) -> [(&'static str, bool); 4] {
-    let service_is_on = |service: Option<&Service>| service.and_then(|service| service.enabled).unwrap_or(true);
-    let validates = |service: Option<&Service>, webhooks: Option<&WebhooksConfig>| {
-        let enabled = webhooks.and_then(|webhooks| webhooks.enable_validation);
-        service_is_on(service) && enabled.unwrap_or(true)
-    };
     let spec = seen.found.config.as_ref().map(|config| &config.spec);
     let queues = spec.and_then(|spec| spec.queue_controller.as_ref());
     let pod_groups = spec.and_then(|spec| spec.pod_group_controller.as_ref());
-    let admission = service_is_on(admission(seen).and_then(|given| given.service.as_ref()));
+    let admission = is_on(admission(seen).and_then(|given| given.service.as_ref()));
     let queues = queues.is_none_or(|given| validates(given.service.as_ref(), given.webhooks.as_ref()));
     let pod_groups = pod_groups.is_none_or(|given| validates(given.service.as_ref(), given.webhooks.as_ref()));
     [

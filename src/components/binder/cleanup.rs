@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tracing::{debug, error, info};
 
-use super::groups::{Command, GroupId, NoDevice};
+use super::groups::{Command, DueCommand, GroupId, NoDevice};
 use super::multi_step::{drop_request, only};
 use super::requests::{Caller, RequestError};
 use super::reserve::{Request, Reserver};
@@ -25,36 +25,36 @@ use crate::components::pods;
 use crate::components::watches::Key;
 use crate::mirror::bind_request::{failed, made_for, node};
 
-/// How a cleanup ended.
+/// How a cleanup ended. Commands of the manager of GPU groups have their group and number.
 pub enum Cleanup {
     /// Result of creating a reservation pod; the request, if it may still take effect or watches do not show its effect yet.
-    Made(GroupId, Result<Box<Pod>, NoDevice>, Option<Request>),
+    Made(GroupId, u64, Result<Box<Pod>, NoDevice>, Option<Request>),
     /// A request for a reservation pod has no effect any more that watches do not show.
     Settled,
     /// Result of recording users on a reservation pod.
-    Recorded(GroupId, Result<Box<Pod>, String>),
+    Recorded(GroupId, u64, Result<Box<Pod>, String>),
     /// Reservation pods were deleted, or users evicted, if the checks allowed it; the evicted pods.
-    GivenUp(GroupId, Vec<PodRef>),
+    GivenUp(GroupId, u64, Vec<PodRef>),
     /// A bind request was handled.
     RequestDone(Key),
 }
 
 /// Runs a command of the manager of GPU groups, with the caller of `reserver`.
-pub async fn carry_out(reserver: Reserver, command: Command) -> Cleanup {
-    let caller = &reserver.caller;
-    match command {
+pub async fn carry_out(reserver: Reserver, due: DueCommand) -> Cleanup {
+    let (caller, number) = (&reserver.caller, due.number);
+    match due.command {
         Command::Make { id, tolerations, users } => {
             let (made, request) = reserver.reserve(&id, tolerations, &users).await;
-            Cleanup::Made(id, made.map(Box::new), request)
+            Cleanup::Made(id, number, made.map(Box::new), request)
         }
         Command::Record { id, pod, add, gone } => {
             let recorded = record(caller, pod, &add, &gone).await;
-            Cleanup::Recorded(id, recorded.map(Box::new))
+            Cleanup::Recorded(id, number, recorded.map(Box::new))
         }
         Command::Remove { id, pods, unless_used } => {
             if unless_used && is_used(caller, &id, &pods).await {
                 debug!(node = %id.node, group = %id.group, "group is in use");
-                return Cleanup::GivenUp(id, Vec::new());
+                return Cleanup::GivenUp(id, number, Vec::new());
             }
             for (name, uid) in pods {
                 let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), reservations_in(caller));
@@ -67,7 +67,7 @@ pub async fn carry_out(reserver: Reserver, command: Command) -> Cleanup {
                     Err(error) => info!(name, error = error.why, "reservation pod not deleted"),
                 }
             }
-            Cleanup::GivenUp(id, Vec::new())
+            Cleanup::GivenUp(id, number, Vec::new())
         }
         Command::Evict { id, users } => {
             let evicted = if matches!(members(caller, &id, Member::Reservation).await, Ok(found) if found.is_empty()) {
@@ -75,7 +75,7 @@ pub async fn carry_out(reserver: Reserver, command: Command) -> Cleanup {
             } else {
                 Vec::new()
             };
-            Cleanup::GivenUp(id, evicted)
+            Cleanup::GivenUp(id, number, evicted)
         }
     }
 }

@@ -140,7 +140,7 @@ pub struct DueCommand {
     pub command: Command,
     /// The term in which it is carried out.
     pub term: u64,
-    /// Its number, with which its end is reported. No command has the number 0.
+    /// Its number, with which its end is reported.
     pub number: u64,
 }
 

@@ -67,7 +67,7 @@ fn only_a_pod_with_both_labels_of_spark_is_named_after_its_application() {
             "metadata": {"namespace": "team", "name": "a", "uid": "1", "labels": labels, "annotations": named},
             "spec": {"schedulerName": "kai-scheduler", "containers": []},
         }));
-        names_foreign_group(&pod, &[])
+        names_foreign_group(&pod)
     };
     assert!(is_foreign(&[]));
     assert!(is_foreign(&["spark-app-selector"]));
@@ -82,5 +82,5 @@ fn a_pod_whose_owner_may_not_be_read_is_not_in_the_group_that_its_template_names
         "metadata": {"namespace": "team", "name": "a", "uid": "1", "annotations": {"pod-group-name": "other"}, "ownerReferences": [owner]},
         "spec": {"schedulerName": "kai-scheduler", "containers": []},
     }));
-    assert!(!names_foreign_group(&pod, &[]));
+    assert!(!names_foreign_group(&pod));
 }

@@ -189,15 +189,12 @@ pub fn stale<'a>(stale: &'a [GroupKey], model: &'a Model, settings: &'a Settings
 /// KAI's sentence: sums over the pod group, then each sub-group that lacks pods.
 fn stale_message(pod_group: &PodGroup) -> String {
     let (mut active, mut needed, mut lacking) = (0, 0, String::new());
-    let single = pod_group.pod_sets().count() == 1;
     for (member, pods) in pod_group.pod_sets() {
         let (runs, min) = (pods.active_used(), pods.min);
         active += runs;
         needed += min;
-        let name = pod_group.tree.get(member as usize).map_or("", |node| &node.name);
-        // A pod group without sub-groups has one of this name.
-        let implicit = single && name == "default";
-        if runs < min && !implicit {
+        if runs < min && !pod_group.is_implicit(member) {
+            let name = pod_group.tree.get(member as usize).map_or("", |node| &node.name);
             lacking += &format!(", subGroup {name} minMember is {min} and {runs} pods are active");
         }
     }

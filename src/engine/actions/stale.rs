@@ -66,16 +66,15 @@ pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
         cycle.begin_placing(id);
         let pod_group = &cycle.model.pod_groups()[id];
         let mut doomed: Vec<(PodId, EvictionCause)> = Vec::new();
-        let single = pod_group.pod_sets().count() == 1;
         for (member, pods) in pod_group.pod_sets() {
             let name = &pod_group.tree[member as usize].name;
-            let only = single && name == "default";
+            let implicit = pod_group.is_implicit(member);
             for &pod in &pods.pods {
                 let entry = &cycle.model.pods()[pod];
                 if entry.state.status.active_allocated() && entry.state.hold.is_some() {
                     let cause = EvictionCause::Broken {
                         min: pods.min,
-                        sub_group: (!only).then(|| Name::from(&**name)),
+                        sub_group: (!implicit).then(|| Name::from(&**name)),
                     };
                     doomed.push((pod, cause));
                 }

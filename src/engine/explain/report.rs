@@ -175,7 +175,7 @@ fn no_place(model: &Model, pod: PodId, placed: usize, growing: bool, problem: &P
             "Resources were not found for pod {}/{} due to: {due}",
             pod.input.pod.namespace, pod.input.pod.name
         )
-    } else if pod_group.pod_sets().count() == 1 && name == "default" {
+    } else if pod_group.is_implicit(member) {
         format!(
             "Resources were found for {placed} pods while {} are required for gang scheduling. Additional pods cannot be scheduled due to: {due}",
             pods.min

@@ -4,6 +4,7 @@
 //! is left of it after evictions, or to a part of it.
 
 pub mod delay;
+mod pod_set;
 
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -16,10 +17,11 @@ use crate::api::names::priority_class;
 use crate::engine::input::{GroupInput, GroupKey, Keyed, Name, Table, Time, TopologyConstraint};
 
 use delay::EvictionsFor;
+pub use pod_set::PodSet;
 
 use super::epochs::Epoch;
 use super::ids::{PodId, QueueId};
-use super::pod::{STATUSES, Status};
+use super::pod::Status;
 
 /// Pods of a pod group; few pod groups have many.
 pub type PodIds = SmallVec<[PodId; 4]>;
@@ -64,98 +66,6 @@ pub enum Kind {
     /// Has pods, and a minimum number of them: the index among the pod group's pod sets.
     Pods(u32),
 }
-
-/// A pod set.
-#[derive(Debug, Default)]
-pub struct PodSet {
-    /// Its minimum: how many pods must be active.
-    pub min: usize,
-    /// All its pods, in pod order.
-    pub pods: PodIds,
-    /// Pods by status.
-    pub counts: [u32; STATUSES],
-    /// Pods evicted in the cycle's open statement.
-    pub evicted_now: u32,
-}
-
-impl PodSet {
-    fn of(min: usize) -> Self {
-        Self { min, ..Self::default() }
-    }
-
-    fn count(&self, of: &[u32; STATUSES]) -> usize {
-        let counts = self.counts.iter().zip(of);
-        counts.map(|(count, counts)| count * counts).sum::<u32>() as usize
-    }
-
-    /// Pods of one status.
-    #[must_use]
-    pub fn with(&self, status: Status) -> usize {
-        self.counts[status as usize] as usize
-    }
-
-    /// Active pods.
-    #[must_use]
-    pub fn active(&self) -> usize {
-        self.count(&ACTIVE)
-    }
-
-    /// Active and releasing pods.
-    #[must_use]
-    pub fn active_used(&self) -> usize {
-        self.count(&USED)
-    }
-
-    /// Pods that hold a place and are not releasing.
-    #[must_use]
-    pub fn staying(&self) -> usize {
-        self.count(&STAYING)
-    }
-
-    /// Pods that exist and can still run.
-    #[must_use]
-    pub fn alive(&self) -> usize {
-        self.count(&ALIVE)
-    }
-
-    /// Those that may start: they have no scheduling gates.
-    #[must_use]
-    pub fn ungated(&self) -> usize {
-        self.alive() - self.with(Status::Gated)
-    }
-}
-
-const ALL: [Status; STATUSES] = [
-    Status::Pending,
-    Status::Gated,
-    Status::Allocated,
-    Status::Pipelined,
-    Status::Binding,
-    Status::Bound,
-    Status::Running,
-    Status::Releasing,
-    Status::Stuck,
-    Status::Succeeded,
-    Status::Failed,
-    Status::Unknown,
-];
-
-/// 1 for each status that counts, else 0: a sum without branches, since this is called most often.
-macro_rules! those {
-    ($test:path) => {{
-        let mut those = [0; STATUSES];
-        let mut at = 0;
-        while at < STATUSES {
-            those[at] = $test(ALL[at]) as u32;
-            at += 1;
-        }
-        those
-    }};
-}
-const ACTIVE: [u32; STATUSES] = those!(Status::active_allocated);
-const USED: [u32; STATUSES] = those!(Status::active_used);
-const STAYING: [u32; STATUSES] = those!(Status::allocated);
-const ALIVE: [u32; STATUSES] = those!(Status::alive);
 
 /// A pod group.
 #[derive(Debug)]
@@ -421,6 +331,12 @@ impl PodGroup {
         self.sets.iter().any(|pods| pods.with(Status::Pending) > 0)
     }
 
+    /// Whether a pod set is the one of a pod group without sub-groups.
+    #[must_use]
+    pub fn is_implicit(&self, member: Member) -> bool {
+        self.pod_sets().count() == 1 && self.tree[member as usize].name == DEFAULT
+    }
+
     /// Active pods per member; 0 for sets.
     #[must_use]
     pub fn active(&self) -> PerMember {
@@ -428,6 +344,7 @@ impl PodGroup {
     }
 
     /// A count per pod set; 0 for sets.
+    #[must_use]
     pub fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> PerMember {
         if let Some(pods) = self.only_pod_set() {
             return PerMember::from_buf_and_len([0, figure(pods), 0, 0], 2);
@@ -571,6 +488,7 @@ impl PodGroup {
     }
 
     /// The only pod set of a pod group without sub-groups.
+    #[must_use]
     pub fn only_pod_set(&self) -> Option<&PodSet> {
         match &*self.tree {
             [

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
 
-use super::{read_spread, relating, requirements, terms_of, weight};
+use super::{Wish, read_spread, relating, requirements, terms, weight};
 use crate::api::limits;
 use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp, Spread, Table, Toleration};
 use crate::mirror::bounds::ExceededLimit;
@@ -135,12 +135,16 @@ impl Part {
 /// The parts of a pod's relations.
 fn parts(pod: &Pod, spec: &PodSpec) -> Vec<Part> {
     let mut parts = Vec::new();
-    let near: Arc<[Selector]> = terms_of(spec, true).map(|term| Selector::of_term(term, pod)).collect();
-    // Required affinity selects the pods that all of its terms select.
-    parts.extend(terms_of(spec, true).map(|term| Part::Counter(Arc::clone(&near), name(&term.topology_key), None)));
-    parts.extend(terms_of(spec, false).map(|term| {
-        let selector = Arc::new([Selector::of_term(term, pod)]);
-        Part::Counter(selector, name(&term.topology_key), None)
+    let terms = || spec.affinity.iter().flat_map(terms);
+    let near = terms().filter(|(wish, _)| *wish == Wish::Near);
+    let near: Arc<[Selector]> = near.map(|(_, term)| Selector::of_term(term, pod)).collect();
+    parts.extend(terms().map(|(wish, term)| {
+        let selectors = match wish {
+            // Required affinity selects the pods that all of its terms select.
+            Wish::Near => Arc::clone(&near),
+            Wish::Apart | Wish::Preferred(_) => Arc::new([Selector::of_term(term, pod)]),
+        };
+        Part::Counter(selectors, name(&term.topology_key), None)
     }));
     let spreads = spec.topology_spread_constraints.iter().flatten();
     let spreads: Vec<Spread> = spreads.filter_map(|constraint| read_spread(constraint, pod)).collect();

@@ -249,7 +249,12 @@ fn a_node_adds_up_its_vendors_and_keeps_its_profiles() {
         "{cpu: 7500m, memory: 16Gi, pods: 110, nvidia.com/gpu: 8, amd.com/gpu: 2, nvidia.com/mig-1g.5gb: 3, a.b/c: 1}",
     );
     let mut problems = Vec::new();
-    let (amounts, pods) = allocatable(&resources.expect("resources"), &gpus(), &mut problems);
+    let Allocatable {
+        amounts,
+        pods,
+        gpu_resources,
+    } = allocatable(&resources.expect("resources"), &gpus(), &mut problems);
+    assert_eq!(gpu_resources, [name("amd.com/gpu"), name("nvidia.com/gpu")]);
     let other = vec![(name("a.b/c"), 1000), (name("nvidia.com/mig-1g.5gb"), 3)];
     assert_eq!(
         (amounts, pods),
@@ -273,7 +278,7 @@ fn amounts_of_a_node_above_the_maximum_count_as_the_maximum() {
           nvidia.com/gpu: 2M}",
     );
     let mut problems = Vec::new();
-    let (amounts, _) = allocatable(&resources.expect("resources"), &gpus(), &mut problems);
+    let Allocatable { amounts, .. } = allocatable(&resources.expect("resources"), &gpus(), &mut problems);
     let other = [
         ("ephemeral-storage", MOST),
         ("example.com/bytes", MOST),

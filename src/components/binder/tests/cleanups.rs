@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::*;
 use crate::api::BindRequest;
 use crate::components::binder::cleanup::{self, Cleanup};
-use crate::components::binder::groups::{Command, GroupId, NoDevice};
+use crate::components::binder::groups::{Command, DueCommand, GroupId, NoDevice};
 use crate::components::binder::reservation;
 use crate::components::binder::reserve::Reserver;
 use crate::components::bus::channels;
@@ -14,6 +14,8 @@ use crate::components::pods;
 use crate::components::watches::Key;
 
 const NAMESPACE: &str = "kai-resource-reservation";
+/// The number of the commands.
+const NUMBER: u64 = 7;
 
 fn id() -> GroupId {
     GroupId {
@@ -51,7 +53,12 @@ impl Lab {
             schedulers: bus.schedulers,
             stores: Arc::clone(&self.stores),
         };
-        cleanup::carry_out(reserver, command).await
+        let due = DueCommand {
+            command,
+            term: 1,
+            number: NUMBER,
+        };
+        cleanup::carry_out(reserver, due).await
     }
 
     /// Creates the reservation pod of the group for these users, which the watch shows.
@@ -62,8 +69,8 @@ impl Lab {
                 .insert(self.seen(&user.name).await.expect("it is there"));
         }
         match self.carry_out(make(users)).await {
-            Cleanup::Made(made, Ok(pod), _) if made == id() => *pod,
-            Cleanup::Made(_, Err(no_device), _) => panic!("{no_device:?}"),
+            Cleanup::Made(made, NUMBER, Ok(pod), _) if made == id() => *pod,
+            Cleanup::Made(_, _, Err(no_device), _) => panic!("{no_device:?}"),
             _ => panic!("it is made"),
         }
     }
@@ -71,7 +78,7 @@ impl Lab {
     /// Why the reservation pod of the group is not made.
     async fn not_reserved(&self) -> NoDevice {
         match self.carry_out(make(Users::default())).await {
-            Cleanup::Made(_, Err(no_device), _) => no_device,
+            Cleanup::Made(_, _, Err(no_device), _) => no_device,
             _ => panic!("it is not made"),
         }
     }
@@ -83,7 +90,9 @@ impl Lab {
             pods: pods.iter().map(named).collect(),
             unless_used,
         };
-        assert!(matches!(self.carry_out(command).await, Cleanup::GivenUp(of, none) if of == id() && none.is_empty()));
+        assert!(
+            matches!(self.carry_out(command).await, Cleanup::GivenUp(of, NUMBER, none) if of == id() && none.is_empty())
+        );
     }
 
     async fn is_reserved(&self) -> bool {
@@ -159,7 +168,7 @@ async fn no_gpu_is_reserved_for_pods_that_are_gone_or_elsewhere() {
     for shown in [None, Some(leaving), Some(ended), Some(elsewhere)] {
         shown.map(|pod| lab.stores.pods.insert(pod));
         match lab.carry_out(make(users(&[&a]))).await {
-            Cleanup::Made(_, Err(NoDevice { why, of_node }), None) => assert!(
+            Cleanup::Made(_, _, Err(NoDevice { why, of_node }), None) => assert!(
                 why.contains("the pods that were to use it are gone or elsewhere") && !of_node,
                 "{why}"
             ),
@@ -177,7 +186,7 @@ async fn a_reservation_pod_that_is_restored_tolerates_what_its_users_tolerate() 
     user["spec"]["tolerations"] = tolerations.clone();
     let user: Pod = read(user);
     lab.stores.pods.insert(user.clone());
-    let Cleanup::Made(_, Ok(made), _) = lab.carry_out(make(users(&[&user]))).await else {
+    let Cleanup::Made(_, _, Ok(made), _) = lab.carry_out(make(users(&[&user]))).await else {
         panic!("it is made");
     };
     let has = json!(made.spec.unwrap().tolerations);
@@ -256,11 +265,11 @@ async fn users_are_recorded_on_the_reservation_pod_and_removed() {
         add: users(&[&b]),
         gone: vec![a.metadata.uid.clone().unwrap()],
     };
-    let Cleanup::Recorded(of, Ok(recorded)) = lab.carry_out(record(named.clone())).await else {
+    let Cleanup::Recorded(of, NUMBER, Ok(recorded)) = lab.carry_out(record(named.clone())).await else {
         panic!("it is recorded");
     };
     assert_eq!((of, users::of(&recorded)), (id(), users(&[&b])));
-    let Cleanup::Recorded(_, Err(why)) = lab.carry_out(record((named.0, "another".to_owned()))).await else {
+    let Cleanup::Recorded(_, _, Err(why)) = lab.carry_out(record((named.0, "another".to_owned()))).await else {
         panic!("it is another pod by now");
     };
     assert!(why.contains("cannot be written down"), "{why}");
@@ -368,7 +377,7 @@ async fn users_are_evicted_if_the_api_server_has_no_reservation_pod() {
         users: vec![pods::pod_ref(&user), PodRef::new("team", "b", "other")],
     };
     let evicted = async |lab: &Lab| match lab.carry_out(evict()).await {
-        Cleanup::GivenUp(_, evicted) => evicted.iter().map(|pod| pod.name.to_string()).collect::<Vec<_>>(),
+        Cleanup::GivenUp(_, _, evicted) => evicted.iter().map(|pod| pod.name.to_string()).collect::<Vec<_>>(),
         _ => panic!("it has been given up"),
     };
     lab.set_status(&json!(user), json!({"phase": "Running"})).await;

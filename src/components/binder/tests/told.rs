@@ -143,9 +143,9 @@ async fn a_cleanup_that_panics_ends_and_is_counted() {
         namespace: "team".to_owned(),
         name: "a".to_owned(),
     };
-    binder.cleanup(7, Cleanup::RequestDone(key.clone()), async { panic!("a fault") });
+    binder.cleanup(Cleanup::RequestDone(key.clone()), async { panic!("a fault") });
     let ended = binder.cleanups.join_next().await.unwrap().unwrap();
-    assert!(matches!(ended, (7, Cleanup::RequestDone(ended)) if ended == key));
+    assert!(matches!(ended, Cleanup::RequestDone(ended) if ended == key));
     assert_eq!(
         metrics.of("unikai_object_panics_total{component=\"binder\"}"),
         Some(1.0)
