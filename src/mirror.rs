@@ -16,6 +16,7 @@
     clippy::string_slice
 )]
 
+mod affinity;
 pub mod aside;
 pub mod bind_request;
 pub mod bounds;
@@ -54,7 +55,7 @@ use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::api::names::annotation;
-use crate::api::{PodGroup, Queue, gpu_request};
+use crate::api::{PodGroup, Queue, gpu_request, limits};
 use crate::engine::input::{Counts, Event, GroupKey, Name, NodeInput, PodInput, PodRef, QueueInput, Registry, Table};
 
 use crate::kinds::{Object, kinds, types};
@@ -246,7 +247,7 @@ pub enum Problem {
     },
     /// A limit is exceeded: the object is set aside until it changes.
     #[error("there are {0}: set aside until that changes")]
-    ExceededLimit(bounds::ExceededLimit),
+    ExceededLimit(limits::ExceededLimit),
     /// Requests that contradict one another; the pod is held back.
     #[error("{0}")]
     Contradiction(&'static str),

@@ -6,6 +6,8 @@
 //!
 //! Absent: limits that operators set, which are flags.
 
+use std::fmt;
+
 /// GPU groups (shared GPUs) that one pod names in labels, or that a bind request names for it. A pod is on one node, and no node has that many
 /// devices.
 pub const GPU_GROUPS_PER_POD: usize = 128;
@@ -123,6 +125,21 @@ pub const OWNERS_BYTES_PER_NAMESPACE: usize = 16_777_216;
 pub const OWNER_DEPTH: usize = 16;
 /// Concurrent reads of owners for one namespace: a quarter of all.
 pub const OWNER_READS_PER_NAMESPACE: usize = 8;
+
+/// A limit that an object exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExceededLimit {
+    /// What exceeds it.
+    pub what: &'static str,
+    /// The limit.
+    pub limit: usize,
+}
+
+impl fmt::Display for ExceededLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "more than {} {}", self.limit, self.what)
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use kube::{Resource, ResourceExt};
 
-use super::bounds::ExceededLimit;
 use super::identity::object_key;
 use super::{PackedChange, Problem, packed};
+use crate::api::limits::ExceededLimit;
 use crate::engine::input::GroupKey;
 
 /// The kind of an object, and its `namespace/name`, or `/name` if the kind is cluster-scoped.

@@ -4,7 +4,6 @@
 //! A truncated object still exceeds its limit. What a bound pod is charged for is truncated last.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use k8s_openapi::api::core::v1::{
     Affinity, Container, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint,
@@ -12,26 +11,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::relations;
+use super::affinity;
 use crate::api::gpu_request::is_group_label;
+use crate::api::limits::{self, ExceededLimit};
 use crate::api::names::{annotation, label, resource, third_party};
 use crate::api::pod_group::{PodGroupSpec, SubGroup};
-use crate::api::{PodGroup, QuantityMap, limits};
-
-/// A limit that an object exceeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExceededLimit {
-    /// What exceeds it.
-    pub what: &'static str,
-    /// The limit.
-    pub limit: usize,
-}
-
-impl fmt::Display for ExceededLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "more than {} {}", self.limit, self.what)
-    }
-}
+use crate::api::{PodGroup, QuantityMap};
 
 fn exceeds(count: usize, limit: usize, what: &'static str) -> Option<ExceededLimit> {
     (count > limit).then_some(ExceededLimit { what, limit })
@@ -168,7 +153,7 @@ fn node_terms(affinity: &Affinity) -> impl Iterator<Item = &NodeSelectorTerm> {
 }
 
 fn terms(affinity: &Affinity) -> impl Iterator<Item = &PodAffinityTerm> {
-    relations::terms(affinity).map(|(_, term)| term)
+    affinity::terms(affinity).map(|(_, term)| term)
 }
 
 fn of_term(term: &PodAffinityTerm) -> Option<ExceededLimit> {

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 
-use super::bounds::{self, ExceededLimit};
+use super::bounds;
 use super::identity::object_key;
 use super::{Entry, Mirror, Output, Problem, name, relations};
-use crate::api::limits;
+use crate::api::limits::{self, ExceededLimit};
 use crate::engine::input::{BudgetInput, Event, Name, PodSelector};
 
 /// Why a budget does not count although it is sound.

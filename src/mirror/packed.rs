@@ -14,9 +14,10 @@ use smallvec::SmallVec;
 use smol_str::SmolStr;
 
 use super::Packed;
-use super::bounds::{self, ExceededLimit};
+use super::bounds;
 use super::identity::{annotated_group, group_key, object_key, pod_ref};
 use super::{name, queue};
+use crate::api::limits::ExceededLimit;
 use crate::api::names::{annotation, condition};
 use crate::api::quantity::Amount;
 use crate::api::{PodGroup, QuantityMap};

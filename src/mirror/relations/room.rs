@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
 
-use super::{Wish, read_spread, relating, requirements, terms, weight};
-use crate::api::limits;
+use super::{read_spread, relating, requirements, weight};
+use crate::api::limits::{self, ExceededLimit};
 use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp, Spread, Table, Toleration};
-use crate::mirror::bounds::ExceededLimit;
+use crate::mirror::affinity::{Wish, terms};
 use crate::mirror::packed::Pod;
 use crate::mirror::{constraints, name};
 
