@@ -113,7 +113,7 @@ pub const JSON_DEPTH: usize = 64;
 pub const WEBHOOK_REVIEW_BYTES: usize = 50_331_648;
 /// Memory for all admission requests that are handled at a time; those of one namespace get no more than one request may take.
 pub const WEBHOOK_REVIEWS_BYTES: usize = 83_886_080;
-/// Bytes of admission requests that are still being received: some five of the longest. The API server sends a request at once.
+/// Bytes of admission requests that are still being received, or wait for memory to be handled: some five of the longest. The API server sends a request at once.
 pub const WEBHOOK_BODIES_BYTES: usize = 16_777_216;
 /// Connections to the webhooks, and as many to the HTTP server. An API server opens few, and sends many requests on each.
 pub const WEBHOOK_CONNECTIONS: usize = 256;

@@ -1,4 +1,4 @@
-//! Reads request bodies within limits: on the length of a body, on its time, and on the bytes of all bodies that are being read. The API server
+//! Reads request bodies within limits: on the length of a body, on its time, and on the bytes of all bodies that are being read or whose requests wait. The API server
 //! sends a body at once; a client that sends slowly, or never completes a body, must not delay others.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ const TOO_SLOW: Refusal = (StatusCode::REQUEST_TIMEOUT, "the question did not co
 const NO_SPACE: Refusal = (StatusCode::SERVICE_UNAVAILABLE, "too many questions at the same time\n");
 const BROKEN: Refusal = (StatusCode::BAD_REQUEST, "the question cannot be read to its end\n");
 
-/// The bodies that are being read.
+/// The bodies that are being read, and those of requests that wait.
 #[derive(Clone)]
 pub struct Bodies {
     reading: Arc<Mutex<Reading>>,
@@ -48,6 +48,30 @@ struct Reader {
     given_up: CancellationToken,
 }
 
+/// A body that was read. It counts until it is dropped, as its request takes as much memory while it waits.
+pub struct Body {
+    /// Its bytes.
+    pub text: Vec<u8>,
+    place: Place,
+}
+
+impl Body {
+    /// Drops the bytes; the request still counts.
+    pub fn into_waiting(self) -> Waiting {
+        Waiting(self.place)
+    }
+}
+
+/// A request that waits.
+pub struct Waiting(Place);
+
+impl Waiting {
+    /// Ends when the request must end, as memory is short.
+    pub async fn given_up(&self) {
+        self.0.given_up.cancelled().await;
+    }
+}
+
 impl Bodies {
     /// None yet.
     pub fn new() -> Self {
@@ -66,7 +90,7 @@ impl Bodies {
     ///
     /// # Errors
     /// If it is too long or too slow, or memory is short.
-    pub async fn read(&self, request: Request) -> Result<Vec<u8>, Refusal> {
+    pub async fn read(&self, request: Request) -> Result<Body, Refusal> {
         let stated = request.headers().get(header::CONTENT_LENGTH);
         let stated = stated.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if stated.is_some_and(|length| length > limits::WEBHOOK_BODY_BYTES) {
@@ -76,21 +100,22 @@ impl Bodies {
         let given_up = place.given_up.clone();
         let reading = async {
             let mut chunks = request.into_body().into_data_stream();
-            let mut body = Vec::new();
+            let mut text = Vec::new();
             while let Some(chunk) = chunks.next().await {
                 let chunk = chunk.map_err(|_| BROKEN)?;
-                if body.len() + chunk.len() > limits::WEBHOOK_BODY_BYTES {
+                if text.len() + chunk.len() > limits::WEBHOOK_BODY_BYTES {
                     return Err(TOO_LONG);
                 }
                 place.hold(chunk.len())?;
-                body.extend_from_slice(&chunk);
+                text.extend_from_slice(&chunk);
             }
-            Ok(body)
+            Ok(text)
         };
-        tokio::select! {
+        let text = tokio::select! {
             read = tokio::time::timeout(self.timeout, reading) => read.unwrap_or(Err(TOO_SLOW)),
             () = given_up.cancelled() => Err(NO_SPACE),
-        }
+        }?;
+        Ok(Body { text, place })
     }
 
     fn begin(&self) -> Place {

@@ -258,11 +258,15 @@ impl Webhooks {
     ) -> Result<(String, Verdict), Refusal> {
         let body = self.bodies.read(request).await;
         let body = body.map_err(|(status, why)| (status, why.to_owned()))?;
-        let (review, weight) = read(&body, kind)?;
-        drop(body);
+        let (review, weight) = read(&body.text, kind)?;
+        let waiting = body.into_waiting();
         let permits = u32::try_from(weight.max(LEAST_WEIGHT)).unwrap_or(u32::MAX);
-        let permit = tokio::time::timeout(WAIT, self.reviews.take(&review.request.namespace, permits)).await;
-        let _permit = permit.ok().flatten().ok_or_else(|| {
+        let permit = tokio::select! {
+            permit = tokio::time::timeout(WAIT, self.reviews.take(&review.request.namespace, permits)) => permit.ok().flatten(),
+            () = waiting.given_up() => None,
+        };
+        drop(waiting);
+        let _permit = permit.ok_or_else(|| {
             (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too many questions at the same time\n".to_owned(),

@@ -1,7 +1,7 @@
 use std::convert::Infallible;
 
-use axum::body::{Body, Bytes};
-use futures::stream;
+use axum::body::Bytes;
+use futures::{FutureExt, stream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -13,7 +13,12 @@ fn request() -> (mpsc::UnboundedSender<Bytes>, Request) {
     let chunks = stream::unfold(receiver, async |mut receiver| {
         Some((Ok::<_, Infallible>(receiver.recv().await?), receiver))
     });
-    (sender, Request::new(Body::from_stream(chunks)))
+    (sender, Request::new(axum::body::Body::from_stream(chunks)))
+}
+
+/// Reads a body and drops it.
+async fn read(bodies: &Bodies, request: Request) -> Result<Vec<u8>, Refusal> {
+    bodies.read(request).await.map(|body| body.text)
 }
 
 /// Reads a body of which so many bytes have come, and no more come.
@@ -21,7 +26,7 @@ fn half_sent(bodies: &Bodies, bytes: usize) -> (mpsc::UnboundedSender<Bytes>, Jo
     let (sender, request) = request();
     sender.send(vec![b' '; bytes].into()).unwrap();
     let bodies = bodies.clone();
-    (sender, tokio::spawn(async move { bodies.read(request).await }))
+    (sender, tokio::spawn(async move { read(&bodies, request).await }))
 }
 
 #[tokio::test]
@@ -32,7 +37,7 @@ async fn a_body_with_a_content_length_above_the_limit_is_not_read() {
         .headers_mut()
         .insert(header::CONTENT_LENGTH, length.parse().unwrap());
     assert_eq!(
-        Bodies::new().read(request).await,
+        read(&Bodies::new(), request).await,
         Err(TOO_LONG),
         "although none of it came"
     );
@@ -43,7 +48,7 @@ async fn a_body_that_grows_too_long_is_cut() {
     let (bodies, chunk) = (Bodies::new(), Bytes::from(vec![b' '; 1 << 20]));
     let endless = stream::repeat_with(move || Ok::<_, Infallible>(chunk.clone()));
     assert_eq!(
-        bodies.read(Request::new(Body::from_stream(endless))).await,
+        read(&bodies, Request::new(axum::body::Body::from_stream(endless))).await,
         Err(TOO_LONG)
     );
     assert_eq!(bodies.lock().held, 0);
@@ -121,4 +126,25 @@ async fn a_short_request_is_read_while_long_ones_have_just_begun() {
         given_up += usize::from(read.await.unwrap() == Err(NO_SPACE));
     }
     assert_eq!(given_up, 1, "one of the long ones made room for all of them");
+}
+
+#[tokio::test]
+async fn bodies_of_requests_that_wait_count_until_others_need_the_memory() {
+    let bodies = Bodies::with(READ_TIMEOUT, Duration::ZERO);
+    let mut waiting = Vec::new();
+    for _ in 0..MANY {
+        let body = vec![b' '; HALF];
+        let body = bodies.read(Request::new(axum::body::Body::from(body))).await;
+        waiting.push(body.map_err(|(_, why)| why).unwrap().into_waiting());
+    }
+    assert_eq!(bodies.lock().held, MANY * HALF, "they were read, and count");
+    let (sender, new) = half_sent(&bodies, HALF);
+    drop(sender);
+    assert!(new.await.unwrap().is_ok());
+    for (index, one) in waiting.iter().enumerate() {
+        let given_up = one.given_up().now_or_never().is_some();
+        assert_eq!(given_up, index == 0, "only the oldest one was given up");
+    }
+    drop(waiting);
+    assert_eq!(bodies.lock().held, 0);
 }

@@ -81,6 +81,24 @@ async fn requests_of_all_namespaces_together_are_bounded() {
     assert!(third.is_ok());
 }
 
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_take_bounded_memory_and_do_not_keep_others_out() {
+    let webhooks = webhooks();
+    let wait = || Box::pin(webhooks.review(weight::Kind::Other, request("loud", HEAVY), never));
+    let fit = limits::WEBHOOK_BODIES_BYTES / text("loud", HEAVY).len();
+    // The first one is being reviewed, and does not wait.
+    let mut open: Vec<_> = (0..fit + 10).map(|_| wait()).collect();
+    let refused = open.iter_mut().filter_map(|one| one.now_or_never());
+    let refused: Vec<_> = refused.map(|answer| answer.map(drop).unwrap_err().0).collect();
+    assert_eq!(
+        refused,
+        [StatusCode::SERVICE_UNAVAILABLE; 9],
+        "those for which there is no memory"
+    );
+    let small = webhooks.review(weight::Kind::Other, request("quiet", 1), allow).await;
+    assert!(small.is_ok(), "one of those that wait makes room");
+}
+
 #[cfg(feature = "devcluster")]
 #[tokio::test(start_paused = true)]
 async fn a_queue_may_be_created_right_after_its_parent() {
