@@ -294,6 +294,8 @@ pub mod condition {
     /// Of pods that were not bound as members of the pod group that is named after them or their owner: its message names the pod group that they were
     /// bound in. Unlike the pod's annotations, a tenant cannot change it.
     pub const BOUND_IN_POD_GROUP: &str = "unikai.dev/bound-in-pod-group";
+    /// Of pods: they are about to be evicted. A Job's `podFailurePolicy` may ignore such failures.
+    pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
     /// Of queues: whether an entry of its schedule is in force.
     pub const QUOTA_SCHEDULE: &str = "QuotaSchedule";
     /// Of PodGroups, per node pool: could not be scheduled.
@@ -306,6 +308,8 @@ pub mod reason {
     pub const SCHEDULED: &str = "Scheduled";
     /// Pod event and condition: the pod waits until evicted pods have terminated.
     pub const PIPELINED: &str = "Pipelined";
+    /// Pod condition `DisruptionTarget`: its place is for other pods. KAI's and kube-scheduler's word for every eviction by the scheduler.
+    pub const PREEMPTION_BY_SCHEDULER: &str = "PreemptionByScheduler";
     /// Event and condition: no node fits.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
     /// Pod event: the pod or its namespace lacks the labels that the configuration requires.

@@ -302,7 +302,7 @@ impl Attempt {
     }
 
     /// Evicts a pod, with its own grace period: by the eviction API, which respects disruption budgets, or by a deletion where
-    /// the decision exceeds budgets or the settings ignore them.
+    /// the decision exceeds budgets or the settings ignore them. A pod that is deleted gets the condition first that the eviction API sets.
     pub async fn evict(&self, evict: &Evict) -> Report {
         let pod = &evict.pod;
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
@@ -314,7 +314,20 @@ impl Attempt {
                 }),
                 ..DeleteParams::default()
             };
-            let delete = || async { api.delete(&pod.name, &params).await.map(drop) };
+            let condition = Patch::Strategic(json!({
+                "metadata": {"uid": &*pod.uid},
+                "status": {"conditions": [{
+                    "type": condition::DISRUPTION_TARGET,
+                    "status": "True",
+                    "reason": reason::PREEMPTION_BY_SCHEDULER,
+                    "message": evict.message,
+                    "lastTransitionTime": Time(clock::now()),
+                }]},
+            }));
+            let delete = || async {
+                api.patch_status(&pod.name, &PatchParams::default(), &condition).await?;
+                api.delete(&pod.name, &params).await.map(drop)
+            };
             return self.until_certain(pod, None, EVICT_TRIES, delete).await;
         }
         let request = || pods::evict(&api, pod);

@@ -73,6 +73,6 @@ reclaim, preempt and consolidation then evict nothing, as in KAI.
 `predicates`, `kubeflow`, `ray`, `subgrouporder`, `taskorder`, `dynamicresources` and `snapshot` cannot be switched off, and
 `priority` comes before `elastic`, `kubeflow` before `ray` and `taskorder`. Of the flags of KAI's scheduler, these are read from `args`: `full-hierarchy-fairness`, `allow-consolidating-reclaim`,
 `restrict-node-scheduling`, `schedule-csi-storage`, `detailed-fit-errors`, `cpu-worker-node-label-key`, `gpu-worker-node-label-key`,
-`mig-worker-node-label-key`, `max-consolidation-preemptees`, `default-staleness-grace-period`, `stuck-in-releasing-threshold`. What has no
+`mig-worker-node-label-key`, `max-consolidation-preemptees`, `default-staleness-grace-period`, `stuck-in-releasing-threshold`. `update-pod-eviction-condition` is always on. What has no
 effect is named in `FieldsIgnored`, each with its path.
 ";

@@ -13,6 +13,7 @@ use super::Shared;
 use super::informer::Key;
 use super::pods::{self, is_finished, node_of};
 use super::queue::{Again, WorkQueue};
+use crate::api::names::condition;
 
 /// The controller, for pods of this world's nodes, or, with `all_nodes`, of any.
 pub(super) fn spawn(tasks: &mut JoinSet<&'static str>, shared: &Arc<Shared>, all_nodes: bool) {
@@ -74,7 +75,7 @@ async fn fail_and_delete(shared: &Shared, key: &Key, pod: &Pod) -> kube::Result<
     let api: Api<Pod> = Api::namespaced(shared.client.clone(), &key.ns);
     if !is_finished(pod) {
         let failed = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"phase": "Failed", "conditions": [{
-            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: node no longer exists",
+            "type": condition::DISRUPTION_TARGET, "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: node no longer exists",
             "lastTransitionTime": Time(shared.clock.now()),
         }]}});
         api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(failed))

@@ -280,6 +280,13 @@ fn flags(args: &BTreeMap<String, String>, policy: &mut Policy, report: &mut Repo
             "restrict-node-scheduling" => boolean(text, &path, &mut policy.restrict_nodes, report),
             "schedule-csi-storage" => boolean(text, &path, &mut policy.csi_storage, report),
             "detailed-fit-errors" => boolean(text, &path, &mut policy.detailed_errors, report),
+            "update-pod-eviction-condition" => {
+                let mut condition = true;
+                boolean(text, &path, &mut condition, report);
+                if !condition {
+                    report.note(path, "evicted pods always get the condition DisruptionTarget");
+                }
+            }
             "cpu-worker-node-label-key" => policy.cpu_worker_label.clone_from(text),
             "gpu-worker-node-label-key" => policy.gpu_worker_label.clone_from(text),
             "max-consolidation-preemptees" => match text.parse::<i64>() {

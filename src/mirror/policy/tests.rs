@@ -314,7 +314,7 @@ fn plugins_that_stay_on_or_in_their_order_are_reported() {
 fn minimum_runtimes_and_flags_reach_the_policy() {
     let read = shard(
         "{partitionLabelValue: pool-a, minRuntime: {preemptMinRuntime: 10m, reclaimMinRuntime: 1w},
-          args: {full-hierarchy-fairness: 'false', default-staleness-grace-period: -1s, stuck-in-releasing-threshold: 0s, max-consolidation-preemptees: '7', v: '5'}}",
+          args: {full-hierarchy-fairness: 'false', default-staleness-grace-period: -1s, stuck-in-releasing-threshold: 0s, max-consolidation-preemptees: '7', update-pod-eviction-condition: 'false', v: '5'}}",
     )
     .expect("a policy");
     let expected = MinRuntime {
@@ -342,7 +342,10 @@ fn minimum_runtimes_and_flags_reach_the_policy() {
     );
     assert_eq!(
         texts(read.notes),
-        ["spec.args.v: this flag has no effect on decisions here"]
+        [
+            "spec.args.update-pod-eviction-condition: evicted pods always get the condition DisruptionTarget",
+            "spec.args.v: this flag has no effect on decisions here"
+        ]
     );
 }
 

@@ -341,7 +341,7 @@ async fn a_pod_is_evicted_by_the_api_that_respects_budgets_unless_they_are_overr
     let mut overruling = evict(&lab.pod("b").await);
     overruling.overrules_budgets = true;
     assert_eq!(lab.attempt().evict(&overruling).await.ending, Ending::Done);
-    assert_eq!(lab.writes()[1..], ["delete pods 200"]);
+    assert_eq!(lab.writes()[1..], ["patch pods/status 200", "delete pods 200"]);
 
     let ignoring = Lab::with(Settings {
         disruption_budgets: DisruptionBudgets::Ignore,
@@ -350,7 +350,36 @@ async fn a_pod_is_evicted_by_the_api_that_respects_budgets_unless_they_are_overr
     .await;
     let pod = ignoring.pod("a").await;
     assert_eq!(ignoring.attempt().evict(&evict(&pod)).await.ending, Ending::Done);
-    assert_eq!(ignoring.writes(), ["delete pods 200"]);
+    assert_eq!(ignoring.writes(), ["patch pods/status 200", "delete pods 200"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_deleted_instead_of_evicted_is_marked_first_for_the_failure_policies_of_jobs() {
+    let lab = Lab::new().await;
+    let mut overruling = evict(&lab.pod("a").await);
+    (overruling.overrules_budgets, overruling.message) = (true, "q1 reclaims".to_owned());
+    lab.fault(Match::verb_on("delete", "pods"), refuse(403), Times::Always);
+    assert!(failed(&lab.attempt().evict(&overruling).await));
+    let status = lab.seen("a").await.expect("not deleted").status.expect("a status");
+    let conditions = status.conditions.unwrap_or_default();
+    let mark = conditions
+        .iter()
+        .find(|one| one.type_ == "DisruptionTarget")
+        .expect("marked");
+    assert_eq!(mark.status, "True");
+    assert_eq!(mark.reason.as_deref(), Some("PreemptionByScheduler"));
+    assert_eq!(mark.message.as_deref(), Some("q1 reclaims"));
+
+    // Another pod of the same name is neither marked nor deleted.
+    lab.server.faults().clear();
+    lab.delete_pod("a").await;
+    lab.pod("a").await;
+    assert_eq!(lab.attempt().evict(&overruling).await.ending, Ending::Overtaken);
+    let other = lab.seen("a").await.expect("not deleted");
+    assert!(
+        other.status.is_none_or(|status| status.conditions.is_none()),
+        "not marked"
+    );
 }
 
 #[tokio::test(start_paused = true)]
