@@ -88,7 +88,7 @@ async fn requests_that_wait_take_bounded_memory_and_do_not_keep_others_out() {
     let fit = limits::WEBHOOK_BODIES_BYTES / text("loud", HEAVY).len();
     // The first one is being reviewed, and does not wait.
     let mut open: Vec<_> = (0..fit + 10).map(|_| wait()).collect();
-    let refused = open.iter_mut().filter_map(|one| one.now_or_never());
+    let refused = open.iter_mut().filter_map(FutureExt::now_or_never);
     let refused: Vec<_> = refused.map(|answer| answer.map(drop).unwrap_err().0).collect();
     assert_eq!(
         refused,
