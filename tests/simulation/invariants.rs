@@ -176,16 +176,17 @@ impl History {
         self.new.clear();
         self.new_in_group.clear();
         self.groups.extend(now.groups.keys().cloned());
+        let reservations = now.reservations();
         for (uid, pod) in &now.pods {
             if pod.on_node() && !self.bound.contains_key(uid) {
                 let mut pod = pod.clone();
                 self.without_group.insert(uid.clone(), now.at);
                 // Its annotations may have changed between the decision and the Binding.
-                let groups = pod.groups.iter();
-                let recorded = groups
-                    .flat_map(|group| now.reservations(&pod.node, group))
-                    .find_map(|reservation| reservation.users.get(uid));
-                pod.portion = recorded.copied().unwrap_or(pod.portion);
+                let recorded = pod.groups.iter().find_map(|group| {
+                    let holders = reservations.get(&(&*pod.node, &**group))?;
+                    holders.iter().find_map(|holder| holder.users.get(uid).copied())
+                });
+                pod.portion = recorded.unwrap_or(pod.portion);
                 self.bound.insert(uid.clone(), pod);
                 self.new.insert(uid.clone());
             }
@@ -230,27 +231,28 @@ impl History {
         if self.renewed.values().any(|(_, at)| at + NOT_RENEWED < now.at) {
             self.leaderless = now.at;
         }
+        // By the group in which they were bound. One that terminates is a member, as its node may be silent.
+        let mut members: BTreeMap<(&str, &str), Vec<&PodSeen>> = BTreeMap::new();
+        for (pod, current) in self.holding(now) {
+            members.entry((&pod.namespace, &pod.group)).or_default().push(current);
+        }
         let mut partial = BTreeMap::new();
-        for (key, group) in &now.groups {
-            let bound = self.members(now, key).count();
-            if group.min < 2 || bound >= group.min {
+        for ((namespace, name), group) in &now.groups {
+            let bound = members
+                .get(&(&**namespace, &**name))
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            if group.min < 2 || bound.len() >= group.min {
                 continue;
             }
             // Pods that terminate on a silent node need only time. One after which a tenant has named a pod group belongs to that for later processes.
             let left = |pod: &&PodSeen| !pod.deleting && !now.has_own_group_of_tenant(pod);
-            for pod in self.members(now, key).filter(left) {
+            for pod in bound.iter().copied().filter(left) {
                 let since = self.partial.get(&pod.uid).copied().unwrap_or(now.at);
                 partial.insert(pod.uid.clone(), since);
             }
         }
         self.partial = partial;
-    }
-
-    /// The pods of a group that hold a node, by the group in which they were bound. One that terminates does, as its node may be silent.
-    fn members<'a>(&'a self, now: &'a State, key: &'a (String, String)) -> impl Iterator<Item = &'a PodSeen> {
-        self.holding(now)
-            .filter(move |(pod, _)| pod.namespace == key.0 && pod.group == key.1)
-            .map(|(_, current)| current)
     }
 
     /// The pods on nodes, as they were when they were bound.
@@ -281,21 +283,18 @@ fn bound_once(view: &View<'_>) -> Option<String> {
 fn node_overfull(view: &View<'_>) -> Option<String> {
     let new = view.before.new.iter().filter_map(|uid| view.before.bound.get(uid));
     let touched: BTreeSet<&str> = new.map(|pod| &*pod.node).collect();
-    touched.into_iter().find_map(|node| {
+    let mut on_nodes: BTreeMap<&str, Vec<&PodSeen>> = touched.into_iter().map(|node| (node, Vec::new())).collect();
+    for (pod, _) in view.before.holding(view.now) {
+        if let Some(on) = on_nodes.get_mut(&*pod.node) {
+            on.push(pod);
+        }
+    }
+    on_nodes.into_iter().find_map(|(node, on)| {
         let sizes = view.before.nodes.get(node)?;
         let most = |of: fn(&NodeSeen) -> i64| sizes.iter().map(|(_, size)| of(size)).max().unwrap_or(0);
-        let on: Vec<_> = view
-            .before
-            .holding(view.now)
-            .filter(|(pod, _)| pod.node == node)
-            .collect();
-        let sum = |of: fn(&PodSeen) -> i64| on.iter().map(|(pod, _)| of(pod)).sum::<i64>();
+        let sum = |of: fn(&PodSeen) -> i64| on.iter().map(|pod| of(pod)).sum::<i64>();
         // Pods that were there before stay on a node that has lost resources.
-        let new = || {
-            on.iter()
-                .map(|(pod, _)| pod)
-                .filter(|pod| view.before.new.contains(&pod.uid))
-        };
+        let new = || on.iter().filter(|pod| view.before.new.contains(&pod.uid));
         let more = [
             new().map(|pod| pod.gpus).sum::<i64>(),
             new().map(|pod| pod.cpu).sum(),
@@ -311,7 +310,7 @@ fn node_overfull(view: &View<'_>) -> Option<String> {
             .zip(more)
             .filter(|((_, used, has), more)| used > has && *more > 0);
         worse.next().map(|((what, used, has), _)| {
-            let pods: Vec<_> = on.iter().map(|(pod, _)| pod.full_name()).collect();
+            let pods: Vec<_> = on.iter().map(|pod| pod.full_name()).collect();
             format!("{node} has {has} {what} and gave {used}: {pods:?}")
         })
     })
@@ -359,6 +358,7 @@ fn portions(view: &View<'_>) -> Option<String> {
 }
 
 fn recorded(view: &View<'_>) -> Option<String> {
+    let reservations = view.now.reservations();
     let new = view.before.new.iter().filter_map(|uid| view.before.bound.get(uid));
     new.filter(|pod| pod.portion > 0 && pod.ours).find_map(|pod| {
         if pod.groups.is_empty() {
@@ -369,8 +369,8 @@ fn recorded(view: &View<'_>) -> Option<String> {
             ));
         }
         pod.groups.iter().find_map(|group| {
-            let mut reservations = view.now.reservations(&pod.node, group);
-            let known = reservations.any(|reservation| reservation.users.contains_key(&pod.uid));
+            let mut holders = reservations.get(&(&*pod.node, &**group)).into_iter().flatten();
+            let known = holders.any(|reservation| reservation.users.contains_key(&pod.uid));
             (!known).then(|| {
                 format!(
                     "{} is bound to group {group} on {} and not recorded",

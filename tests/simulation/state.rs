@@ -266,10 +266,15 @@ impl State {
         Some(of_groups.chain([pool_of(&pod.node).map(str::to_owned)]).collect())
     }
 
-    /// The reservation pods of a GPU group on a node.
-    pub fn reservations(&self, node: &str, group: &String) -> impl Iterator<Item = &PodSeen> {
-        let pods = self.pods.values();
-        pods.filter(move |pod| pod.reservation && pod.node == node && pod.groups.contains(group))
+    /// The reservation pods, by node and GPU group.
+    pub fn reservations(&self) -> BTreeMap<(&str, &str), Vec<&PodSeen>> {
+        let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for pod in self.pods.values().filter(|pod| pod.reservation) {
+            for group in &pod.groups {
+                all.entry((&*pod.node, &**group)).or_default().push(pod);
+            }
+        }
+        all
     }
 }
 
