@@ -20,6 +20,11 @@ const READ_CONDITIONS: [&str; 5] = [
     condition::POD_RESIZE_PENDING,
 ];
 
+/// Whether a type of pod conditions is read.
+pub fn reads_condition(name: &str) -> bool {
+    READ_CONDITIONS.contains(&name)
+}
+
 /// Drops fields that are never read. The pod is within the limits of `bounds` already.
 pub fn trim_pod(pod: &mut Pod) {
     let meta = &mut pod.metadata;
@@ -91,7 +96,7 @@ fn trim_owners(owners: &mut Option<Vec<OwnerReference>>) {
 /// Keeps the conditions that are read: kubelets and controllers change others often.
 fn trim_conditions(conditions: &mut Option<Vec<PodCondition>>) {
     let Some(all) = conditions else { return };
-    all.retain(|condition| READ_CONDITIONS.contains(&condition.type_.as_str()));
+    all.retain(|condition| reads_condition(&condition.type_));
     for condition in &mut *all {
         (condition.last_probe_time, condition.observed_generation) = (None, None);
     }

@@ -101,7 +101,7 @@ fn a_pod_is_read_without_unused_fields() {
             drop(pod_of(text));
         }
     });
-    check("reading a pod", OBJECTS, taken, &Limit::of(120, 0));
+    check("reading a pod", OBJECTS, taken, &Limit::of(105, 0));
 }
 
 #[test]

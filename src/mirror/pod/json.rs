@@ -1,13 +1,16 @@
-//! Parses pods without the fields that are never read: commands, values of variables, probes, field managers, images. They are most of the text, and
-//! are skipped instead of being built and dropped.
+//! Parses pods without the fields that are never read: commands, values of variables, probes, field managers, images, sources of token volumes, most conditions. They are most of
+//! the text, and are skipped instead of being built and dropped.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use crate::api::lenient::null_as_default;
+use crate::mirror::trim::reads_condition;
 
 /// A pod; see the module.
 ///
@@ -80,6 +83,7 @@ part!(Spec of core::PodSpec {
     service_account_name: Option<String>,
     tolerations: Option<Vec<core::Toleration>>,
     topology_spread_constraints: Option<Vec<core::TopologySpreadConstraint>>,
+    #[serde(deserialize_with = "optional::<_, Volume, _>")]
     volumes: Option<Vec<core::Volume>>,
 });
 
@@ -117,9 +121,33 @@ part!(Mount of core::VolumeMount {
     name: String,
 });
 
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Projected {
+    default_mode: Option<i32>,
+    #[serde(deserialize_with = "optional::<_, Projection, _>")]
+    sources: Option<Vec<core::VolumeProjection>>,
+}
+
+part!(Projection of core::VolumeProjection {
+    config_map: Option<core::ConfigMapProjection>,
+});
+
+part!(ContainerStatus of core::ContainerStatus {
+    allocated_resources: Option<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
+    last_state: Option<core::ContainerState>,
+    #[serde(deserialize_with = "null_as_default")]
+    name: String,
+    resources: Option<core::ResourceRequirements>,
+    state: Option<core::ContainerState>,
+});
+
 part!(Status of core::PodStatus {
+    #[serde(deserialize_with = "conditions")]
     conditions: Option<Vec<core::PodCondition>>,
+    #[serde(deserialize_with = "optional::<_, ContainerStatus, _>")]
     container_statuses: Option<Vec<core::ContainerStatus>>,
+    #[serde(deserialize_with = "optional::<_, ContainerStatus, _>")]
     init_container_statuses: Option<Vec<core::ContainerStatus>>,
     message: Option<String>,
     nominated_node_name: Option<String>,
@@ -128,6 +156,59 @@ part!(Status of core::PodStatus {
     reason: Option<String>,
     resource_claim_statuses: Option<Vec<core::PodResourceClaimStatus>>,
 });
+
+/// A volume. Every pod has one with a token, which is projected, and of these only ConfigMaps are read.
+struct Volume(core::Volume);
+
+impl<'de> Deserialize<'de> for Volume {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Named {
+            #[serde(default, deserialize_with = "null_as_default")]
+            name: String,
+            projected: Option<Projected>,
+        }
+        let text = <&RawValue>::deserialize(deserializer)?.get();
+        let Named { name, projected } = serde_json::from_str(text).map_err(D::Error::custom)?;
+        let Some(projected) = projected else {
+            return serde_json::from_str(text).map(Self).map_err(D::Error::custom);
+        };
+        Ok(Self(core::Volume {
+            name,
+            projected: Some(core::ProjectedVolumeSource {
+                default_mode: projected.default_mode,
+                sources: projected.sources,
+            }),
+            ..core::Volume::default()
+        }))
+    }
+}
+
+impl From<Volume> for core::Volume {
+    fn from(volume: Volume) -> Self {
+        volume.0
+    }
+}
+
+/// Parses the conditions that are read, and skips the others.
+fn conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<core::PodCondition>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(default, rename = "type", deserialize_with = "null_as_default")]
+        type_: String,
+    }
+    let Some(all) = Option::<Vec<&RawValue>>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    let mut read = Vec::new();
+    for text in all {
+        let named: Named = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        if reads_condition(&named.type_) {
+            read.push(serde_json::from_str(text.get()).map_err(D::Error::custom)?);
+        }
+    }
+    Ok(Some(read))
+}
 
 /// Parses a list of such parts into a list of the other type; `null` is `None`.
 fn optional<'de, D, P, W>(deserializer: D) -> Result<Option<Vec<W>>, D::Error>

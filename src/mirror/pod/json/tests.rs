@@ -24,6 +24,16 @@ fn the_reduced_parser_reads_pods_like_the_full_one() {
         "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": 1}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}], "restartPolicy": "Always"});
     let status = json!({"name": "main", "image": "i", "imageID": "x", "ready": true, "restartCount": 1, "state": {"running": {}},
         "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "2"}}});
+    let volumes = json!([
+                {"name": "v", "persistentVolumeClaim": {"claimName": "p"}}, {"name": "w", "emptyDir": {"medium": "Memory"}},
+                {"name": "m", "configMap": {"name": "m", "items": [{"key": "k", "path": "p"}]}},
+                {"name": "kube-api-access-x", "projected": {"defaultMode": 420, "sources": [
+                    {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                    {"configMap": {"name": "kube-root-ca.crt", "optional": true, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                    {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}}]}}]);
+    let conditions = json!([
+                {"type": "Initialized", "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                {"type": "Ready", "status": "True", "observedGeneration": 2, "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:01Z"}]);
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -39,10 +49,10 @@ fn the_reduced_parser_reads_pods_like_the_full_one() {
             "schedulerName": "kai-scheduler", "schedulingGates": [{"name": "g"}, {"name": "h"}], "serviceAccountName": "default", "serviceAccount": "default",
             "terminationGracePeriodSeconds": 30, "tolerations": [{"operator": "Exists"}], "dnsPolicy": "ClusterFirst", "securityContext": {"fsGroup": 1},
             "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}],
-            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "p"}}]},
+            "volumes": volumes},
         "status": {
             "phase": "Running", "qosClass": "Burstable", "reason": "r", "message": "m", "nominatedNodeName": "n", "startTime": "2026-01-01T00:00:00Z",
-            "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [status], "initContainerStatuses": [status],
+            "podIP": "10.0.0.1", "conditions": conditions, "containerStatuses": [status], "initContainerStatuses": [status],
             "resourceClaimStatuses": [{"name": "c", "resourceClaimName": "d"}], "resize": "Proposed",
             "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": []}},
     });
@@ -57,10 +67,22 @@ fn absent_and_null_fields_are_none() {
         json!({"metadata": null, "spec": null, "status": null}),
         json!({"metadata": {"name": "p", "labels": null}, "spec": {"containers": null, "initContainers": null, "volumes": null}, "status": {}}),
         json!({"spec": {"containers": [{"name": null, "env": [{"name": null}], "volumeMounts": [{"name": null}]}], "ephemeralContainers": [{"name": null}]}}),
+        json!({"spec": {"volumes": [{"name": null, "projected": {"sources": null}}, {"name": "v", "projected": null}, {}]},
+            "status": {"conditions": null, "containerStatuses": [{"name": null, "state": null, "lastState": null}]}}),
+        json!({"status": {"conditions": [{"type": null, "status": null}, {"type": "Ready", "status": null}]}}),
+        json!({"status": {"conditions": []}}),
         json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "env": null, "resources": {}}], "nodeName": null}}),
     ] {
         let (whole, part) = both(&pod);
         assert_eq!(part, whole, "{pod}");
     }
-    assert!(read(r#"{"spec": {"containers": "all of them"}}"#).is_err());
+    for wrong in [
+        r#"{"spec": {"containers": "all of them"}}"#,
+        r#"{"spec": {"volumes": [7]}}"#,
+        r#"{"spec": {"volumes": [{"name": "v", "projected": 7}]}}"#,
+        r#"{"status": {"conditions": [7]}}"#,
+        r#"{"status": {"conditions": [{"type": "Ready", "lastTransitionTime": "yesterday"}]}}"#,
+    ] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
 }
