@@ -48,28 +48,12 @@ struct Reader {
     given_up: CancellationToken,
 }
 
-/// A body that was read. It counts until it is dropped, as its request takes as much memory while it waits.
+/// A body that was read. It counts until its registration is dropped: its request takes as much memory while it waits.
 pub struct Body {
     /// Its bytes.
     pub text: Vec<u8>,
-    place: Place,
-}
-
-impl Body {
-    /// Drops the bytes; the request still counts.
-    pub fn into_waiting(self) -> Waiting {
-        Waiting(self.place)
-    }
-}
-
-/// A request that waits.
-pub struct Waiting(Place);
-
-impl Waiting {
-    /// Ends when the request must end, as memory is short.
-    pub async fn given_up(&self) {
-        self.0.given_up.cancelled().await;
-    }
+    /// Its registration.
+    pub place: Place,
 }
 
 impl Bodies {
@@ -97,7 +81,6 @@ impl Bodies {
             return Err(TOO_LONG);
         }
         let place = self.begin();
-        let given_up = place.given_up.clone();
         let reading = async {
             let mut chunks = request.into_body().into_data_stream();
             let mut text = Vec::new();
@@ -113,7 +96,7 @@ impl Bodies {
         };
         let text = tokio::select! {
             read = tokio::time::timeout(self.timeout, reading) => read.unwrap_or(Err(TOO_SLOW)),
-            () = given_up.cancelled() => Err(NO_SPACE),
+            () = place.given_up() => Err(NO_SPACE),
         }?;
         Ok(Body { text, place })
     }
@@ -172,13 +155,18 @@ impl Reading {
 }
 
 /// The registration of one body; removed on drop.
-struct Place {
+pub struct Place {
     bodies: Bodies,
     id: u64,
     given_up: CancellationToken,
 }
 
 impl Place {
+    /// Ends when the body, or the request that waits, must make room for others.
+    pub async fn given_up(&self) {
+        self.given_up.cancelled().await;
+    }
+
     /// Reserves so many more bytes.
     fn hold(&self, bytes: usize) -> Result<(), Refusal> {
         let mut reading = self.bodies.lock();

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::body::Bodies;
+use super::body::{Bodies, Body};
 use super::connections::{Connections, IDLE};
 use super::handshakes::Handshakes;
 use super::lookups::{Lookups, Unanswered};
@@ -257,15 +257,15 @@ impl Webhooks {
         rule: impl AsyncFnOnce(&Request) -> Verdict,
     ) -> Result<(String, Verdict), Refusal> {
         let body = self.bodies.read(request).await;
-        let body = body.map_err(|(status, why)| (status, why.to_owned()))?;
-        let (review, weight) = read(&body.text, kind)?;
-        let waiting = body.into_waiting();
+        let Body { text, place } = body.map_err(|(status, why)| (status, why.to_owned()))?;
+        let (review, weight) = read(&text, kind)?;
+        drop(text);
         let permits = u32::try_from(weight.max(LEAST_WEIGHT)).unwrap_or(u32::MAX);
         let permit = tokio::select! {
             permit = tokio::time::timeout(WAIT, self.reviews.take(&review.request.namespace, permits)) => permit.ok().flatten(),
-            () = waiting.given_up() => None,
+            () = place.given_up() => None,
         };
-        drop(waiting);
+        drop(place);
         let _permit = permit.ok_or_else(|| {
             (
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -227,22 +227,36 @@ impl Attempt {
 
     /// Writes the pod group into the pod's status.
     async fn record_group(&self, bind: &OrderedBind, group: &str) -> Report {
-        let pod = &bind.placement.pod;
+        let (pod, node) = (&bind.placement.pod, Some(&*bind.placement.node));
+        let kind = condition::BOUND_IN_POD_GROUP;
+        self.set_condition(pod, node, BIND_TRIES, kind, reason::BOUND, group)
+            .await
+    }
+
+    /// Sets a condition in the pod's status.
+    async fn set_condition(
+        &self,
+        pod: &PodRef,
+        node: Option<&str>,
+        most: u32,
+        kind: &str,
+        reason: &str,
+        message: &str,
+    ) -> Report {
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
         let patch = Patch::Strategic(json!({
             "metadata": {"uid": &*pod.uid},
             "status": {"conditions": [{
-                "type": condition::BOUND_IN_POD_GROUP,
+                "type": kind,
                 "status": "True",
-                "reason": reason::BOUND,
-                "message": group,
+                "reason": reason,
+                "message": message,
                 "lastTransitionTime": Time(clock::now()),
             }]},
         }));
         let params = PatchParams::default();
-        let record = || async { api.patch_status(&pod.name, &params, &patch).await.map(drop) };
-        self.until_certain(pod, Some(&bind.placement.node), BIND_TRIES, record)
-            .await
+        let write = || async { api.patch_status(&pod.name, &params, &patch).await.map(drop) };
+        self.until_certain(pod, node, most, write).await
     }
 
     /// Adds missing labels to the pod.
@@ -307,6 +321,13 @@ impl Attempt {
         let pod = &evict.pod;
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
         if evict.overrules_budgets || self.context.settings.disruption_budgets == DisruptionBudgets::Ignore {
+            let (kind, reason) = (condition::DISRUPTION_TARGET, reason::PREEMPTION_BY_SCHEDULER);
+            let marked = self
+                .set_condition(pod, None, EVICT_TRIES, kind, reason, &evict.message)
+                .await;
+            if marked.ending != Ending::Done {
+                return marked.certain();
+            }
             let params = DeleteParams {
                 preconditions: Some(Preconditions {
                     uid: Some(pod.uid.to_string()),
@@ -314,20 +335,7 @@ impl Attempt {
                 }),
                 ..DeleteParams::default()
             };
-            let condition = Patch::Strategic(json!({
-                "metadata": {"uid": &*pod.uid},
-                "status": {"conditions": [{
-                    "type": condition::DISRUPTION_TARGET,
-                    "status": "True",
-                    "reason": reason::PREEMPTION_BY_SCHEDULER,
-                    "message": evict.message,
-                    "lastTransitionTime": Time(clock::now()),
-                }]},
-            }));
-            let delete = || async {
-                api.patch_status(&pod.name, &PatchParams::default(), &condition).await?;
-                api.delete(&pod.name, &params).await.map(drop)
-            };
+            let delete = || async { api.delete(&pod.name, &params).await.map(drop) };
             return self.until_certain(pod, None, EVICT_TRIES, delete).await;
         }
         let request = || pods::evict(&api, pod);

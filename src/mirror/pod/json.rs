@@ -157,7 +157,7 @@ part!(Status of core::PodStatus {
     resource_claim_statuses: Option<Vec<core::PodResourceClaimStatus>>,
 });
 
-/// A volume. Every pod has one with a token, which is projected, and of these only ConfigMaps are read.
+/// A volume. Every pod has a projected one with its token; of projected volumes only the ConfigMaps are read.
 struct Volume(core::Volume);
 
 impl<'de> Deserialize<'de> for Volume {

@@ -281,9 +281,9 @@ fn flags(args: &BTreeMap<String, String>, policy: &mut Policy, report: &mut Repo
             "schedule-csi-storage" => boolean(text, &path, &mut policy.csi_storage, report),
             "detailed-fit-errors" => boolean(text, &path, &mut policy.detailed_errors, report),
             "update-pod-eviction-condition" => {
-                let mut condition = true;
-                boolean(text, &path, &mut condition, report);
-                if !condition {
+                let mut asked = true;
+                boolean(text, &path, &mut asked, report);
+                if !asked {
                     report.note(path, "evicted pods always get the condition DisruptionTarget");
                 }
             }

@@ -135,7 +135,7 @@ async fn bodies_of_requests_that_wait_count_until_others_need_the_memory() {
     for _ in 0..MANY {
         let body = vec![b' '; HALF];
         let body = bodies.read(Request::new(axum::body::Body::from(body))).await;
-        waiting.push(body.map_err(|(_, why)| why).unwrap().into_waiting());
+        waiting.push(body.map_err(|(_, why)| why).unwrap().place);
     }
     assert_eq!(bodies.lock().held, MANY * HALF, "they were read, and count");
     let (sender, new) = half_sent(&bodies, HALF);

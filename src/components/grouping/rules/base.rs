@@ -191,11 +191,13 @@ fn scalar(text: &str) -> String {
     }
 }
 
+/// Words that are text for some readers of YAML, and for others not.
+const WORDS: [&str; 6] = ["y", "n", "yes", "no", "on", "off"];
 /// Words that YAML does not take for text.
-const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+const VALUES: [&str; 3] = ["true", "false", "null"];
 
-fn is_word(text: &str) -> bool {
-    WORDS.iter().any(|word| word.eq_ignore_ascii_case(text))
+fn is_among(words: &[&str], text: &str) -> bool {
+    words.iter().any(|word| word.eq_ignore_ascii_case(text))
 }
 
 /// Whether it is text beyond doubt, as most names and every uid: parsing them took a fortieth of the operator's CPU time in a burst of pods.
@@ -206,13 +208,14 @@ fn is_surely_text(text: &str) -> bool {
     let first = text.bytes().next();
     text.bytes().all(in_names)
         && first.is_some_and(|first| first.is_ascii_alphabetic() || (first.is_ascii_digit() && several_dashes()))
-        && !is_word(text)
+        && !is_among(&WORDS, text)
+        && !is_among(&VALUES, text)
 }
 
 fn is_text(text: &str) -> bool {
     let plain = serde_yaml_ng::from_str::<serde_yaml_ng::Value>(text).is_ok_and(|value| value.as_str() == Some(text));
     let is_date = text.len() >= 10 && text.parse::<jiff::civil::Date>().is_ok();
-    plain && !is_word(text) && !is_date
+    plain && !is_among(&WORDS, text) && !is_date
 }
 
 /// A topology constraint from annotations.
