@@ -7,6 +7,7 @@
 mod eviction;
 mod objects;
 mod placement;
+mod relations;
 mod self_check;
 mod verdicts;
 
@@ -50,6 +51,12 @@ fn main() {
         let shape = format!("verdicts:{nodes}");
         if only.is_empty() || only.contains(&shape) {
             verdicts::measure(&shape, nodes);
+        }
+    }
+    for nodes in [500, 10_000] {
+        let shape = format!("relations:{nodes}");
+        if only.is_empty() || only.contains(&shape) {
+            relations::measure(&shape, nodes);
         }
     }
     for nodes in [500, 5_000] {

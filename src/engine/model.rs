@@ -439,20 +439,37 @@ impl Model {
         }
     }
 
-    /// The counters of relations between pods are up to date.
+    /// The counters of relations between pods are up to date, but for new ones.
     fn neighbours_counted(&self) -> bool {
         self.neighbours.is_current(self.epochs.of(Change::NodeSpecs))
     }
 
-    /// Recounts all relations between pods, and finds the counters that each pod belongs to.
+    /// Brings the counters of relations between pods up to date, and finds those that each pod belongs to.
     fn count_neighbours(&mut self) {
         let mut neighbours = std::mem::take(&mut self.neighbours);
-        neighbours.restart(&self.nodes, self.epochs.of(Change::NodeSpecs));
-        let ids: Vec<PodId> = self.pods.ids().collect();
-        for id in ids {
-            self.pods[id].counted = neighbours.counted(&self.pods[id].input);
+        let (index, all) = neighbours.to_compare();
+        if all || !index.is_empty() {
+            let ids: Vec<PodId> = self.pods.ids().collect();
+            for id in ids {
+                let pod = &mut self.pods[id];
+                let found = neighbours.selecting(&index, &pod.input);
+                if all {
+                    pod.counted = found;
+                } else if !found.is_empty() {
+                    pod.counted.extend(found);
+                    pod.counted.sort_unstable();
+                }
+            }
         }
-        self.add_places(&mut neighbours);
+        let node_specs = self.epochs.of(Change::NodeSpecs);
+        if neighbours.is_current(node_specs) {
+            neighbours.begin_new(&self.nodes);
+            self.each_related_place(|pod, node| neighbours.account_new(pod, node));
+            neighbours.end_new();
+        } else {
+            neighbours.restart(&self.nodes, node_specs);
+            self.each_related_place(|pod, node| neighbours.account(pod, node, 1));
+        }
         self.neighbours = neighbours;
     }
 
@@ -461,22 +478,25 @@ impl Model {
     fn neighbours_counted_anew(&self) -> Neighbours {
         let mut neighbours = self.neighbours.clone();
         neighbours.restart(&self.nodes, self.epochs.of(Change::NodeSpecs));
-        self.add_places(&mut neighbours);
+        self.each_related_place(|pod, node| neighbours.account(pod, node, 1));
         neighbours
     }
 
-    /// Counts the places of all pods in empty counters.
-    fn add_places(&self, neighbours: &mut Neighbours) {
+    /// The places of all pods with relations.
+    fn each_related_place(&self, mut count: impl FnMut(CountedPod, NodeId)) {
         for (_, pod) in self.pods.iter() {
-            let places = [(&pod.state.hold, pod.state.leaving), (&pod.state.plan, false)];
-            for (place, leaving) in places {
+            let asked = self.classes[pod.class].asked.as_ref();
+            if pod.counted.is_empty() && asked.is_none() {
+                continue;
+            }
+            for (place, leaving) in [(&pod.state.hold, pod.state.leaving), (&pod.state.plan, false)] {
                 if let Some(place) = place {
                     let presence = CountedPod {
                         counted: &pod.counted,
-                        asked: self.classes[pod.class].asked.as_ref(),
+                        asked,
                         leaving,
                     };
-                    neighbours.account(presence, place.node, 1);
+                    count(presence, place.node);
                 }
             }
         }

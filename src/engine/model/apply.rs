@@ -343,7 +343,7 @@ impl Model {
         let nodes = known.map(|id| self.nodes_of(id)).unwrap_or_default();
         let left = known.and_then(|id| self.take_out(id));
         self.mark_changed(true);
-        let counted = if self.neighbours_counted() {
+        let counted = if self.neighbours.is_compared() {
             self.neighbours.counted(&input)
         } else {
             Counters::new()
@@ -483,7 +483,7 @@ impl Model {
     /// The changed labels affect no selector of another pod.
     fn same_relatives(&self, id: PodId, input: &PodInput) -> bool {
         self.neighbours.is_empty()
-            || (self.neighbours_counted() && self.neighbours.counted(input) == self.pods[id].counted)
+            || (self.neighbours.is_compared() && self.neighbours.counted(input) == self.pods[id].counted)
     }
 
     /// The event only confirms the node that the model assumes.

@@ -104,7 +104,8 @@ impl Model {
     }
 
     fn check_neighbours(&self, broken: &mut BTreeMap<Rule, String>) {
-        if self.neighbours_counted() && !self.neighbours_counted_anew().figures().eq(self.neighbours.figures()) {
+        let counted = self.neighbours_counted() && self.neighbours.has_counted_all();
+        if counted && !self.neighbours_counted_anew().figures().eq(self.neighbours.figures()) {
             broken.insert(Rule::NeighboursTrue, format!("{:?}", self.neighbours));
         }
     }

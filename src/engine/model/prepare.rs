@@ -39,7 +39,7 @@ impl Model {
         }
         let node_specs = self.epochs.of(Change::NodeSpecs);
         self.storage.refresh(&self.nodes, by_name, node_specs);
-        if !self.neighbours_counted() && !self.neighbours.is_empty() {
+        if !self.neighbours_counted() || !self.neighbours.has_counted_all() {
             self.count_neighbours();
         }
         if !self.queue_tree_current() {
@@ -90,6 +90,10 @@ impl Model {
         let places = self.queue_places(policy);
         for (id, queue) in self.queues.iter() {
             assert_eq!(queue.place(), places[id.at()], "the place of queue {}", queue.name);
+        }
+        for (_, pod) in self.pods.iter() {
+            let counted = self.neighbours.counted(&pod.input);
+            assert_eq!(pod.counted, counted, "the counters of pod {}", pod.input.pod.name);
         }
     }
 

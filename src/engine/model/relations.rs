@@ -1,18 +1,19 @@
 //! Relations between pods: for every set of pods that some pod's affinity, anti-affinity or spread constraint selects, how many of them are at each value
 //! of a node label.
 //!
-//! Counters follow every change of a pod, so that a node is checked by a few look-ups. Releasing pods count until they are gone. A counter that is
-//! new, or a node whose labels changed, makes the next cycle recount everything first. For spread constraints only some nodes count; such
-//! counters also count how many values have how many pods, so that the minimum is known without a scan.
+//! Counters follow every change of a pod, so that a node is checked by a few look-ups. Releasing pods count until they are gone. The next cycle counts new
+//! counters first, and recounts all if nodes changed, or counters were removed. For spread constraints only some nodes count; such counters also
+//! count how many values have how many pods, so that the minimum is known without a scan.
+
+mod index;
+mod labelled;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::engine::input::{
-    Name, NodeRequirement, NodeTerm, PodInput, PodSelector, PodTerm, SelectorOp, Spread, Table, Toleration,
-};
+use crate::engine::input::{Name, NodeTerm, PodInput, PodSelector, PodTerm, Spread, Table, Toleration};
 
 use super::arena::Arena;
 use super::constraints::Constraints;
@@ -20,7 +21,10 @@ use super::epochs::{Epoch, Seen};
 use super::ids::{CounterId, NodeId};
 use super::node::Node;
 use super::node_set::NodeSet;
-use super::selectors::{meets, selects_node, tolerates_taints};
+use super::selectors::{selects_node, tolerates_taints};
+
+pub use index::Index;
+pub use labelled::{Labelled, selects};
 
 /// Counters, by id.
 pub type Counters = SmallVec<[CounterId; 2]>;
@@ -109,6 +113,8 @@ pub struct Counter {
     weights: BTreeMap<u32, i64>,
     /// Number of classes that use it.
     users: usize,
+    /// No pod has been counted yet.
+    new: bool,
 }
 
 impl Counter {
@@ -176,97 +182,26 @@ pub struct Neighbours {
     filter_of: Table<Arc<CountedNodes>, usize>,
     counters: Arena<CounterId, Counter>,
     by_subject: Table<Subject, CounterId>,
-    /// Counters by namespace, for subjects limited to some: relations within one namespace cost nothing in others.
-    in_namespace: Table<Name, Candidates>,
-    /// All other counters.
-    anywhere: Candidates,
+    /// The counters that pods have been compared with.
+    index: Index,
+    /// Those that they have not been compared with yet.
+    new: Vec<CounterId>,
     /// Counters without classes.
     unused: usize,
-    /// Counts additions and removals of counters.
-    listed: Epoch,
-    /// `counters_changed` and the epoch of node specs at the last recount.
+    /// Keys and filters, from the first on, that know their nodes.
+    known: (usize, usize),
+    /// Counts removals of counters.
+    removals: Epoch,
+    /// `removals` when pods were last compared with all counters.
+    compared: Seen,
+    /// `removals` and the epoch of node specs at the last recount.
     counted: Seen,
 }
-
-/// Counters of one namespace, or of any, indexed by label.
-#[derive(Clone, Debug, Default)]
-struct Candidates {
-    /// Those that require one of some values of a label.
-    by_label: Table<Name, Table<Name, Vec<CounterId>>>,
-    /// All others.
-    by_nothing: Vec<CounterId>,
-}
-
-impl Candidates {
-    fn add(&mut self, id: CounterId, listed: Option<&NodeRequirement>) {
-        let Some(requirement) = listed else {
-            return self.by_nothing.push(id);
-        };
-        let by_value = self.by_label.entry(requirement.key.clone()).or_default();
-        for value in &requirement.values {
-            by_value.entry(value.clone()).or_default().push(id);
-        }
-    }
-
-    fn of<'c>(&'c self, pod: &'c PodInput) -> impl Iterator<Item = CounterId> + 'c {
-        let labelled = |(key, value): (&str, &str)| self.by_label.get(key)?.get(value);
-        let labels = (!self.by_label.is_empty()).then(|| pod.labels.iter());
-        let listed = labels.into_iter().flatten().filter_map(labelled);
-        listed.flatten().chain(&self.by_nothing).copied()
-    }
-}
-
-/// A counter with more namespaces than these is checked for pods of all namespaces.
-const NAMESPACES_LISTED: usize = 64;
 
 /// Unused counters that are kept, per used one.
 const SLACK: usize = 2;
 /// Unused counters that are kept in all. They are counted like others, and must not outgrow what a namespace may have.
 const UNUSED_MOST: usize = 256;
-
-/// So many look-ups in the labels of a pod are made one after another.
-const FEW_LOOK_UPS: usize = 8;
-
-/// A pod whose labels are looked up often: by the selectors of many counters or budgets.
-pub struct Labelled<'p> {
-    pod: &'p PodInput,
-    /// By key; empty if there are few look-ups.
-    sorted: Vec<(&'p str, &'p str)>,
-}
-
-impl<'p> Labelled<'p> {
-    /// A pod, for so many selectors.
-    #[must_use]
-    pub fn of(pod: &'p PodInput, selectors: usize) -> Self {
-        let mut sorted = Vec::new();
-        if selectors > FEW_LOOK_UPS {
-            sorted.extend(pod.labels.iter());
-            sorted.sort_unstable();
-        }
-        Self { pod, sorted }
-    }
-
-    fn label(&self, key: &str) -> Option<&'p str> {
-        if self.sorted.is_empty() {
-            return self.pod.labels.get(key);
-        }
-        let at = self.sorted.binary_search_by(|(other, _)| (*other).cmp(key)).ok()?;
-        Some(self.sorted[at].1)
-    }
-
-    /// Whether a selector selects it.
-    #[must_use]
-    pub fn is_selected_by(&self, selector: &PodSelector) -> bool {
-        let Some(requirements) = &selector.labels else {
-            return false;
-        };
-        let here = |namespaces: &Vec<Name>| namespaces.binary_search(&self.pod.pod.namespace).is_ok();
-        selector.namespaces.as_ref().is_none_or(here)
-            && requirements
-                .iter()
-                .all(|requirement| meets(requirement, self.label(&requirement.key)))
-    }
-}
 
 impl Neighbours {
     /// Whether there are no counters.
@@ -339,7 +274,8 @@ impl Neighbours {
                 self.by_subject.remove(&counter.subject);
             }
             self.unused = 0;
-            self.listed += 1;
+            self.new.retain(|id| self.counters.contains(*id));
+            self.removals += 1;
             self.forget_unused_keys();
         }
     }
@@ -348,6 +284,7 @@ impl Neighbours {
     fn forget_unused_keys(&mut self) {
         self.keys.clear();
         self.filters.clear();
+        self.known = (0, 0);
         (self.key_of, self.filter_of) = (Table::default(), Table::default());
         let ids: Vec<CounterId> = self.counters.ids().collect();
         for id in ids {
@@ -366,11 +303,12 @@ impl Neighbours {
         let id = self.counters.insert(Counter {
             subject: subject.clone(),
             key,
+            new: true,
             ..Counter::default()
         });
         self.unused += 1;
         self.by_subject.insert(subject, id);
-        self.listed += 1;
+        self.new.push(id);
         id
     }
 
@@ -435,25 +373,19 @@ impl Neighbours {
     /// Number of counters that are checked for a pod.
     #[cfg(test)]
     pub fn candidates(&self, pod: &PodInput) -> usize {
-        let here = self.in_namespace.get(&pod.pod.namespace);
-        let all = here.into_iter().chain([&self.anywhere]);
-        all.map(|candidates| candidates.of(pod).count()).sum()
+        self.index.candidates(pod).len()
     }
 
-    /// The counters whose subject includes a pod.
+    /// The counters whose subject includes a pod, without new ones. Not to be used after counters were removed.
     #[must_use]
     pub fn counted(&self, pod: &PodInput) -> Counters {
-        if self.is_empty() {
-            return Counters::new();
-        }
-        let here = self.in_namespace.get(&pod.pod.namespace);
-        let mut found: Counters = here
-            .into_iter()
-            .chain([&self.anywhere])
-            .flat_map(|candidates| candidates.of(pod))
-            .collect();
-        found.sort_unstable();
-        found.dedup();
+        self.selecting(&self.index, pod)
+    }
+
+    /// The counters of an index whose subject includes a pod.
+    #[must_use]
+    pub fn selecting(&self, index: &Index, pod: &PodInput) -> Counters {
+        let mut found = index.candidates(pod);
         let pod = Labelled::of(pod, found.len());
         let selects = |id: CounterId| {
             let selectors = &self.counters[id].subject.pods;
@@ -464,64 +396,95 @@ impl Neighbours {
         found
     }
 
-    /// Whether neither counters nor nodes have changed since the last recount.
+    /// Whether no counter has been removed since pods were compared with all of them.
+    #[must_use]
+    pub fn is_compared(&self) -> bool {
+        self.compared.is_current(self.removals)
+    }
+
+    /// Whether all counters that are not new are up to date.
     #[must_use]
     pub fn is_current(&self, node_specs: Epoch) -> bool {
-        self.counted.is_current(self.listed + node_specs)
+        self.counted.is_current(self.removals + node_specs)
+    }
+
+    /// Whether there are no new counters.
+    #[must_use]
+    pub fn has_counted_all(&self) -> bool {
+        self.new.is_empty()
+    }
+
+    /// The counters that pods are to be compared with: the new ones; or, if some were removed, all of them, which is what the second value says.
+    pub fn to_compare(&mut self) -> (Index, bool) {
+        let all = self.compared.catch_up(self.removals);
+        let ids: Vec<CounterId> = if all {
+            self.index = Index::default();
+            self.counters.ids().collect()
+        } else {
+            self.new.clone()
+        };
+        let mut index = Index::default();
+        for id in ids {
+            let pods = &self.counters[id].subject.pods;
+            index.add(id, pods);
+            self.index.add(id, pods);
+        }
+        (index, all)
     }
 
     /// Empties all counters, and rebuilds the values of node labels.
     pub fn restart(&mut self, nodes: &Arena<NodeId, Node>, node_specs: Epoch) {
+        self.known = (0, 0);
         self.find_values(nodes);
-        (self.in_namespace, self.anywhere) = (Table::default(), Candidates::default());
         let ids: Vec<CounterId> = self.counters.ids().collect();
         for id in ids {
-            let counter = &mut self.counters[id];
-            counter.pods.clear();
-            counter.apart.clear();
-            counter.weights.clear();
-            counter.total = 0;
-            counter.levels.clear();
-            let key = &self.keys[counter.key];
-            if key.filter.is_some() && key.distinct > 0 {
-                counter.levels.insert(0, key.distinct);
-            }
-            let requirements = counter
-                .subject
-                .pods
-                .iter()
-                .flat_map(|selector| selector.labels.iter().flatten());
-            let listed = requirements
-                .into_iter()
-                .find(|requirement| requirement.op == SelectorOp::In);
-            let namespaces = counter
-                .subject
-                .pods
-                .iter()
-                .filter_map(|selector| selector.namespaces.as_ref())
-                .filter(|namespaces| namespaces.len() <= NAMESPACES_LISTED)
-                .min_by_key(|namespaces| namespaces.len());
-            match namespaces {
-                Some(namespaces) => {
-                    for namespace in namespaces {
-                        let here = self.in_namespace.entry(namespace.clone()).or_default();
-                        here.add(id, listed);
-                    }
-                }
-                None => self.anywhere.add(id, listed),
-            }
+            let Counter {
+                subject, key, users, ..
+            } = std::mem::take(&mut self.counters[id]);
+            self.counters[id] = Counter {
+                levels: self.no_pods(key),
+                subject,
+                key,
+                users,
+                ..Counter::default()
+            };
         }
-        self.counted.catch_up(self.listed + node_specs);
+        self.new.clear();
+        self.counted.catch_up(self.removals + node_specs);
     }
 
-    /// Rebuilds the values of node labels, and which nodes count where.
+    /// Prepares the new counters for pods to be counted by [`Self::account_new`], which [`Self::end_new`] ends.
+    pub fn begin_new(&mut self, nodes: &Arena<NodeId, Node>) {
+        self.find_values(nodes);
+        for at in 0..self.new.len() {
+            let id = self.new[at];
+            self.counters[id].levels = self.no_pods(self.counters[id].key);
+        }
+    }
+
+    /// See [`Self::begin_new`].
+    pub fn end_new(&mut self) {
+        for id in std::mem::take(&mut self.new) {
+            self.counters[id].new = false;
+        }
+    }
+
+    /// The levels of a counter without pods.
+    fn no_pods(&self, key: usize) -> BTreeMap<i64, usize> {
+        let key = &self.keys[key];
+        let spreads = key.filter.is_some() && key.distinct > 0;
+        spreads.then_some((0, key.distinct)).into_iter().collect()
+    }
+
+    /// Finds the values of node labels, and which nodes count where, for keys and filters that do not know them.
     fn find_values(&mut self, nodes: &Arena<NodeId, Node>) {
-        for filter in &mut self.filters {
+        let (keys, filters) = std::mem::replace(&mut self.known, (self.keys.len(), self.filters.len()));
+        for filter in &mut self.filters[filters..] {
             let counted = nodes.iter().filter(|(_, node)| filter.counted_nodes.has(node));
             filter.nodes = counted.map(|(id, _)| id.at()).collect();
         }
         // The key of all nodes stands before those of some.
-        for at in 0..self.keys.len() {
+        for at in keys..self.keys.len() {
             match self.keys[at].filter {
                 None => {
                     let (values, distinct) = values_of(&self.keys[at].label, nodes);
@@ -538,24 +501,38 @@ impl Neighbours {
         }
     }
 
-    /// Adds (`sign` 1) or subtracts (-1) a pod on a node.
+    /// Adds (`sign` 1) or subtracts (-1) a pod on a node, in counters that are not new.
     pub fn account(&mut self, pod: CountedPod, node: NodeId, sign: i64) {
+        self.account_in(false, pod, node, sign);
+    }
+
+    /// Adds a pod on a node, in new counters.
+    pub fn account_new(&mut self, pod: CountedPod, node: NodeId) {
+        self.account_in(true, pod, node, 1);
+    }
+
+    fn account_in(&mut self, new: bool, pod: CountedPod, node: NodeId, sign: i64) {
         for &id in pod.counted {
-            if let Some(value) = self.value(id, node) {
+            if let Some(value) = self.value_in(new, id, node) {
                 self.counters[id].count(value, sign, pod.leaving);
             }
         }
         let Some(asked) = pod.asked else { return };
         for &id in &asked.apart {
-            if let Some(value) = self.value(id, node) {
+            if let Some(value) = self.value_in(new, id, node) {
                 bump(&mut self.counters[id].apart, value, sign);
             }
         }
         for &(id, weight) in &asked.preferred {
-            if let Some(value) = self.value(id, node) {
+            if let Some(value) = self.value_in(new, id, node) {
                 bump(&mut self.counters[id].weights, value, sign * weight);
             }
         }
+    }
+
+    /// [`Self::value`], in a counter that is new, or not.
+    fn value_in(&self, new: bool, counter: CounterId, node: NodeId) -> Option<u32> {
+        (self.counters[counter].new == new).then(|| self.value(counter, node))?
     }
 
     /// The value of a counter's label on a node, whether or not the node counts.
@@ -687,10 +664,4 @@ fn values_of(label: &Name, nodes: &Arena<NodeId, Node>) -> (Vec<Option<u32>>, us
         });
     }
     (values, seen.len())
-}
-
-/// Whether a selector selects a pod.
-#[must_use]
-pub fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
-    Labelled::of(pod, 1).is_selected_by(selector)
 }

@@ -306,6 +306,32 @@ fn relations_of_pods_that_are_gone_do_not_outnumber_the_others() {
 }
 
 #[test]
+fn a_pod_outlives_all_relations_of_others_to_it() {
+    // Counters without users are removed in batches: after the first number none are left.
+    for (others, left) in [(65, 0), (300, 4)] {
+        let mut engine = one_node();
+        let plain = pod(&group("g", "q", 0), 10_000, "1");
+        tell(&mut engine, &plain);
+        let all: Vec<PodInput> = (0..others).map(unlike_others).collect();
+        for choosy in &all {
+            tell(&mut engine, choosy);
+        }
+        engine.cycle(NOW);
+        let counted = |engine: &Engine| {
+            let pods = engine.model().pods();
+            pods[pods.id(&plain.pod.uid).unwrap()].counted.len()
+        };
+        assert_eq!(counted(&engine), others);
+        for gone in &all {
+            engine.apply(Event::PodGone(gone.pod.uid.clone()), NOW);
+        }
+        engine.cycle(NOW);
+        assert_eq!(engine.model().neighbours().counters(), left);
+        assert_eq!(counted(&engine), left);
+    }
+}
+
+#[test]
 fn pods_that_are_spread_over_nodes_of_their_own_share_the_values_of_labels() {
     let mut engine = one_node();
     let labels = 8;

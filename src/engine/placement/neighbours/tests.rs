@@ -720,4 +720,58 @@ proptest! {
             prop_assert_eq!(clash(&model, mine, id), reference(&model, mine, id), "itself on {}", model.nodes()[id].name);
         }
     }
+
+    /// The counters stay equal to a recount while pods with other relations come and go, labels of pods and nodes change, and some of it happens between
+    /// two cycles.
+    #[test]
+    fn counters_follow_what_changes(steps in prop::collection::vec(random_step(), 1..40)) {
+        let mut engine = Engine::new(Policy { actions: Vec::new(), ..Policy::default() });
+        for at in 0..5 {
+            engine.apply(Event::Node(Box::new(node(&format!("n{at}"), "9 zone=a rack=1"))), NOW);
+        }
+        let placed = |number: usize, (on, labels, text): &(usize, &'static str, String)| {
+            Event::Pod(Box::new(placed(made(number, labels, text), &format!("n{on}"))))
+        };
+        for step in &steps {
+            match step {
+                Step::Comes(number, pod) => engine.apply(placed(*number, pod), NOW),
+                Step::Goes(number) => engine.apply(Event::PodGone(made(*number, "", "").pod.uid.clone()), NOW),
+                Step::Relabels(at, labels) => {
+                    engine.apply(Event::Node(Box::new(node(&format!("n{at}"), &format!("9 {labels}")))), NOW);
+                }
+                Step::Cycle => {
+                    engine.cycle(NOW);
+                }
+            }
+            prop_assert_eq!(engine.model.broken_rules(), BTreeMap::new());
+        }
+        engine.cycle(NOW);
+        prop_assert_eq!(engine.model.broken_rules(), BTreeMap::new());
+        let model = &engine.model;
+        for (pod, _) in model.pods().iter() {
+            for &id in model.by_name() {
+                prop_assert_eq!(clash(model, pod, id), reference(model, pod, id));
+            }
+        }
+    }
+}
+
+/// A change of a cluster.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A pod of this number is created, or changes.
+    Comes(usize, (usize, &'static str, String)),
+    Goes(usize),
+    Relabels(usize, &'static str),
+    Cycle,
+}
+
+fn random_step() -> impl Strategy<Value = Step> {
+    let labels = prop::sample::select(vec!["", "zone=a", "zone=b rack=1", "rack=2", "zone=c rack=2"]);
+    prop_oneof![
+        4 => (0..8_usize, random_pod()).prop_map(|(number, pod)| Step::Comes(number, pod)),
+        2 => (0..8_usize).prop_map(Step::Goes),
+        1 => (0..5_usize, labels).prop_map(|(at, labels)| Step::Relabels(at, labels)),
+        3 => Just(Step::Cycle),
+    ]
 }
