@@ -468,7 +468,9 @@ impl Model {
             neighbours.end_new();
         } else {
             neighbours.restart(&self.nodes, node_specs);
-            self.each_related_place(|pod, node| neighbours.account(pod, node, 1));
+            if !neighbours.is_empty() {
+                self.each_related_place(|pod, node| neighbours.account(pod, node, 1));
+            }
         }
         self.neighbours = neighbours;
     }
