@@ -37,7 +37,7 @@ pub mod weight;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::input::{Counts, Event, GroupKey, Name, Needs, Time};
+use crate::engine::input::{Counts, Event, GroupKey, Name, Needs, Table, Time};
 
 use budget::Budgets;
 use class::Class;
@@ -52,7 +52,7 @@ use pod::{Place, Pod, State, Status};
 use pod_group::{Member, PodGroup, PodIds};
 use pod_weight::weight_of;
 use queue::Queue;
-use relations::{CountedPod, Neighbours};
+use relations::{CountedPod, Index, Neighbours};
 use resources::{ResourceNames, Resources, Shared, add};
 use shape::Shape;
 use topology::Topology;
@@ -67,6 +67,7 @@ pub struct Model {
     epochs: Epochs,
     nodes: Directory<NodeId, Node>,
     pods: Directory<PodId, Pod>,
+    by_namespace: Table<Name, BTreeSet<PodId>>,
     pod_groups: Directory<PodGroupId, PodGroup>,
     queues: Directory<QueueId, Queue>,
     /// Historical usage by queue name, also of queues whose event has not arrived yet.
@@ -84,6 +85,8 @@ pub struct Model {
     budgets: Budgets,
     devices: Inventory,
     neighbours: Neighbours,
+    /// Pods with relations of their own that were added since new counters were last counted.
+    newly_related: BTreeSet<PodId>,
     storage: Storage,
     index: NodeIndex,
     /// Pod groups with pending pods.
@@ -447,32 +450,43 @@ impl Model {
     /// Brings the counters of relations between pods up to date, and finds those that each pod belongs to.
     fn count_neighbours(&mut self) {
         let mut neighbours = std::mem::take(&mut self.neighbours);
+        let mut newly_related = std::mem::take(&mut self.newly_related);
         let (index, all) = neighbours.to_compare();
-        if all || !index.is_empty() {
-            let ids: Vec<PodId> = self.pods.ids().collect();
-            for id in ids {
-                let pod = &mut self.pods[id];
-                let found = neighbours.selecting(&index, &pod.input);
-                if all {
-                    pod.counted = found;
-                } else if !found.is_empty() {
-                    pod.counted.extend(found);
-                    pod.counted.sort_unstable();
-                }
+        for id in self.pods_to_compare(&index, all) {
+            let pod = &mut self.pods[id];
+            let found = neighbours.selecting(&index, &pod.input);
+            if all {
+                pod.counted = found;
+            } else if !found.is_empty() {
+                pod.counted.extend(found);
+                pod.counted.sort_unstable();
+                newly_related.insert(id);
             }
         }
         let node_specs = self.epochs.of(Change::NodeSpecs);
         if neighbours.is_current(node_specs) {
             neighbours.begin_new(&self.nodes);
-            self.each_related_place(|pod, node| neighbours.account_new(pod, node));
+            let newly_related = newly_related.into_iter().filter(|id| self.pods.contains(*id));
+            for (pod, node) in newly_related.flat_map(|id| self.related_places(&self.pods[id])) {
+                neighbours.account_new(pod, node);
+            }
             neighbours.end_new();
         } else {
             neighbours.restart(&self.nodes, node_specs);
-            if !neighbours.is_empty() {
-                self.each_related_place(|pod, node| neighbours.account(pod, node, 1));
-            }
+            self.add_places(&mut neighbours);
         }
         self.neighbours = neighbours;
+    }
+
+    /// The pods that may belong to counters of an index, or all of them.
+    fn pods_to_compare(&self, index: &Index, all: bool) -> Vec<PodId> {
+        match index.namespaces() {
+            Some(namespaces) if !all => {
+                let pods = namespaces.filter_map(|namespace| self.by_namespace.get(namespace));
+                pods.flatten().copied().collect()
+            }
+            _ => self.pods.ids().collect(),
+        }
     }
 
     /// The counters of relations between pods, recounted from the places of all pods.
@@ -480,28 +494,34 @@ impl Model {
     fn neighbours_counted_anew(&self) -> Neighbours {
         let mut neighbours = self.neighbours.clone();
         neighbours.restart(&self.nodes, self.epochs.of(Change::NodeSpecs));
-        self.each_related_place(|pod, node| neighbours.account(pod, node, 1));
+        self.add_places(&mut neighbours);
         neighbours
     }
 
-    /// The places of all pods with relations.
-    fn each_related_place(&self, mut count: impl FnMut(CountedPod, NodeId)) {
-        for (_, pod) in self.pods.iter() {
-            let asked = self.classes[pod.class].asked.as_ref();
-            if pod.counted.is_empty() && asked.is_none() {
-                continue;
-            }
-            for (place, leaving) in [(&pod.state.hold, pod.state.leaving), (&pod.state.plan, false)] {
-                if let Some(place) = place {
-                    let presence = CountedPod {
-                        counted: &pod.counted,
-                        asked,
-                        leaving,
-                    };
-                    count(presence, place.node);
-                }
-            }
+    /// Counts the places of all pods in empty counters.
+    fn add_places(&self, neighbours: &mut Neighbours) {
+        if neighbours.is_empty() {
+            return;
         }
+        for (pod, node) in self.pods.iter().flat_map(|(_, pod)| self.related_places(pod)) {
+            neighbours.account(pod, node, 1);
+        }
+    }
+
+    /// The places of a pod with relations.
+    fn related_places<'m>(&'m self, pod: &'m Pod) -> impl Iterator<Item = (CountedPod<'m>, NodeId)> {
+        let asked = self.classes[pod.class].asked.as_ref();
+        let related = asked.is_some() || !pod.counted.is_empty();
+        let places = [(&pod.state.hold, pod.state.leaving), (&pod.state.plan, false)];
+        let places = places.into_iter().filter(move |_| related);
+        places.filter_map(move |(place, leaving)| {
+            let presence = CountedPod {
+                counted: &pod.counted,
+                asked,
+                leaving,
+            };
+            Some((presence, place.as_ref()?.node))
+        })
     }
 
     /// Storage used and promised, recounted from the places of all pods.

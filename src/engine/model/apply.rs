@@ -386,6 +386,11 @@ impl Model {
         let claims = pod.input.claims.clone();
         let retry_at = pod.retry_at;
         let id = self.pods.insert(pod);
+        let (namespace, class) = (&self.pods[id].input.pod.namespace, self.pods[id].class);
+        self.by_namespace.entry(namespace.clone()).or_default().insert(id);
+        if self.classes[class].asked.is_some() && !self.neighbours.has_counted_all() {
+            self.newly_related.insert(id);
+        }
         if let Some(claims) = &claims {
             self.join_claims(id, claims);
         }
@@ -426,6 +431,12 @@ impl Model {
             self.pod_group_changed(pod_group_id);
         }
         let pod = self.pods.remove(id).expect("it was there");
+        if let Some(pods) = self.by_namespace.get_mut(&pod.input.pod.namespace) {
+            pods.remove(&id);
+            if pods.is_empty() {
+                self.by_namespace.remove(&pod.input.pod.namespace);
+            }
+        }
         self.leave_class(pod.class);
         self.leave_shape(pod.shape);
         if let Some(claims) = &pod.input.claims {

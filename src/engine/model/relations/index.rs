@@ -36,6 +36,12 @@ impl Index {
         }
     }
 
+    /// The namespaces of all pods that may belong to its counters; `None`: any.
+    #[must_use]
+    pub fn namespaces(&self) -> Option<impl Iterator<Item = &Name>> {
+        self.anywhere.is_empty().then(|| self.in_namespace.keys())
+    }
+
     /// Whether it has no counters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -75,6 +81,10 @@ impl Candidates {
         for value in &requirement.values {
             by_value.entry(value.clone()).or_default().push(id);
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_label.is_empty() && self.by_nothing.is_empty()
     }
 
     fn of<'c>(&'c self, pod: &'c PodInput) -> impl Iterator<Item = CounterId> + 'c {
