@@ -118,6 +118,16 @@ fn the_chart_makes_the_same_objects() {
 }
 
 #[test]
+fn the_chart_can_be_installed_in_another_namespace_with_another_scheduler_name() {
+    for (path, text) in tree(&folder().join("chart/templates")) {
+        let names = text.matches(object::NAMESPACE).count();
+        // KAI's name of the service of its scheduler.
+        let of_kai = text.matches("kai-scheduler-default").count();
+        assert_eq!(names, of_kai, "{}", path.display());
+    }
+}
+
+#[test]
 fn helm_keeps_objects_that_workloads_depend_on() {
     // Without Helm, which is not installed everywhere.
     let files = tree(&folder().join("chart"));
