@@ -41,22 +41,17 @@ fn main() {
             }
         }
     }
-    for nodes in [500, 10_000] {
-        let shape = format!("self-check:{nodes}");
-        if only.is_empty() || only.contains(&shape) {
-            self_check::measure(&shape, nodes);
-        }
-    }
-    for nodes in [500, 10_000] {
-        let shape = format!("verdicts:{nodes}");
-        if only.is_empty() || only.contains(&shape) {
-            verdicts::measure(&shape, nodes);
-        }
-    }
-    for nodes in [500, 10_000] {
-        let shape = format!("relations:{nodes}");
-        if only.is_empty() || only.contains(&shape) {
-            relations::measure(&shape, nodes);
+    let others: [(&str, fn(&str, usize)); 3] = [
+        ("self-check", self_check::measure),
+        ("verdicts", verdicts::measure),
+        ("relations", relations::measure),
+    ];
+    for (name, measure) in others {
+        for nodes in [500, 10_000] {
+            let shape = format!("{name}:{nodes}");
+            if only.is_empty() || only.contains(&shape) {
+                measure(&shape, nodes);
+            }
         }
     }
     for nodes in [500, 5_000] {

@@ -22,8 +22,9 @@ const NAMESPACES: usize = 100;
 const RACK_NODES: usize = 4;
 /// Jobs that run, and jobs that are created then, one after another.
 const JOBS: (usize, usize) = (100, 21);
-/// The label of a job's pods, and that of nodes.
+/// A label of a job's pods.
 const JOB: &str = "example.com/job";
+/// A label of nodes.
 const RACK: &str = "example.com/rack";
 
 /// Runs the shape.

@@ -67,6 +67,7 @@ pub struct Model {
     epochs: Epochs,
     nodes: Directory<NodeId, Node>,
     pods: Directory<PodId, Pod>,
+    /// Pods by namespace. Most relations select in one namespace.
     by_namespace: Table<Name, BTreeSet<PodId>>,
     pod_groups: Directory<PodGroupId, PodGroup>,
     queues: Directory<QueueId, Queue>,
@@ -466,9 +467,10 @@ impl Model {
         let node_specs = self.epochs.of(Change::NodeSpecs);
         if neighbours.is_current(node_specs) {
             neighbours.begin_new(&self.nodes);
-            let newly_related = newly_related.into_iter().filter(|id| self.pods.contains(*id));
-            for (pod, node) in newly_related.flat_map(|id| self.related_places(&self.pods[id])) {
-                neighbours.account_new(pod, node);
+            for pod in newly_related.into_iter().map(|id| &self.pods[id]) {
+                for (pod, node) in self.related_places(pod) {
+                    neighbours.account_new(pod, node);
+                }
             }
             neighbours.end_new();
         } else {
@@ -478,7 +480,7 @@ impl Model {
         self.neighbours = neighbours;
     }
 
-    /// The pods that may belong to counters of an index, or all of them.
+    /// The pods that may belong to counters of an index; `all`: every pod.
     fn pods_to_compare(&self, index: &Index, all: bool) -> Vec<PodId> {
         match index.namespaces() {
             Some(namespaces) if !all => {

@@ -431,6 +431,7 @@ impl Model {
             self.pod_group_changed(pod_group_id);
         }
         let pod = self.pods.remove(id).expect("it was there");
+        self.newly_related.remove(&id);
         if let Some(pods) = self.by_namespace.get_mut(&pod.input.pod.namespace) {
             pods.remove(&id);
             if pods.is_empty() {

@@ -14,13 +14,11 @@ pub struct Index {
     in_namespace: Table<Name, Candidates>,
     /// All other counters.
     anywhere: Candidates,
-    counters: usize,
 }
 
 impl Index {
     /// Adds a counter of the pods that all of these selectors select.
     pub fn add(&mut self, id: CounterId, pods: &[PodSelector]) {
-        self.counters += 1;
         let mut requirements = pods.iter().flat_map(|selector| selector.labels.iter().flatten());
         let listed = requirements.find(|requirement| requirement.op == SelectorOp::In);
         let namespaces = pods.iter().filter_map(|selector| selector.namespaces.as_ref());
@@ -42,18 +40,9 @@ impl Index {
         self.anywhere.is_empty().then(|| self.in_namespace.keys())
     }
 
-    /// Whether it has no counters.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.counters == 0
-    }
-
     /// The counters that a pod may belong to, sorted.
     #[must_use]
     pub fn candidates(&self, pod: &PodInput) -> Counters {
-        if self.is_empty() {
-            return Counters::new();
-        }
         let here = self.in_namespace.get(&pod.pod.namespace).into_iter();
         let all = here.chain([&self.anywhere]);
         let mut found: Counters = all.flat_map(|candidates| candidates.of(pod)).collect();
