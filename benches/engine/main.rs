@@ -41,7 +41,7 @@ fn main() {
             }
         }
     }
-    let others: [(&str, fn(&str, usize)); 3] = [
+    let others: [(&str, Measure); 3] = [
         ("self-check", self_check::measure),
         ("verdicts", verdicts::measure),
         ("relations", relations::measure),
@@ -71,6 +71,9 @@ fn main() {
         }
     }
 }
+
+/// Measures one shape, called by the given name, with this many nodes, and prints a line.
+type Measure = fn(&str, usize);
 
 /// Memory of this process in MiB, as the kernel counts it; 0 if that cannot be read.
 fn memory() -> f64 {
