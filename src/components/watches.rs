@@ -54,8 +54,12 @@ const RETRY: Backoff = Backoff {
 };
 /// After this time without a failure, the next failure counts as the first.
 const CALM: Duration = Duration::from_secs(20);
-/// A watch that has not caught up by then in a new term is replaced by a new one, which lists all objects.
+/// A watch that has not caught up by then in a new term is replaced by a new one, which lists all objects, unless it has come closer, or lists already.
 const CATCH_UP: Duration = Duration::from_secs(5);
+/// How long watches, and then lists, of an optional kind that was listed must be answered with nothing but that it is absent, until it counts as having
+/// no objects: all leave at once then, and decisions are made without them. One of several API servers may answer so while it starts or is upgraded, and
+/// all of them while a role is replaced.
+const ABSENT: Duration = Duration::from_secs(10);
 /// Page size of the metadata list that catching up is compared with.
 const PAGE: u32 = 5_000;
 
@@ -202,7 +206,11 @@ type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<Guarded<K>>>>
 /// Passes on events of a watch until the inbox of a subscriber is closed. When a term of leadership begins, starts catching up with the state at that
 /// time, and reports when it is done.
 async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send) -> Result<(), Error> {
-    let anew = || start().backoff(ResetTimerBackoff::new(Failures(0), CALM)).boxed();
+    let anew = || {
+        start()
+            .backoff(Lasting(ResetTimerBackoff::new(Failures(0), CALM)))
+            .boxed()
+    };
     let mut events = anew();
     let mut state = State::<K>::new(K::store(&feed.stores), &feed.readiness);
     state.charged = std::mem::take(&mut feed.charged);
@@ -227,12 +235,19 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                         feed.bus.events.send_as_cluster(note);
                     }
                 }
-                Some(Err(error)) if K::KIND.optional() && !state.listed && is_absent(&error) => {
-                    if state.absent(&error) {
-                        publish(&feed.bus, K::KIND, Change::Synced(K::KIND)).await?;
+                Some(Err(error)) if K::KIND.optional() && is_absent(&error) => match state.absent(&error) {
+                    Absence::Doubtful => {}
+                    Absence::ToBeListed => events = anew(),
+                    Absence::Certain(changes) => {
+                        for change in changes {
+                            publish(&feed.bus, K::KIND, change).await?;
+                        }
                     }
+                },
+                Some(Err(error)) => {
+                    state.absent_since = None;
+                    state.failed(&error);
                 }
-                Some(Err(error)) => state.failed(&error),
             },
             new = next_terms(&mut feed.leading, asked) => {
                 asked = new.iter().copied().fold(asked, u64::max);
@@ -255,8 +270,10 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                     continue;
                 }
                 state.is_behind();
-                // A new watch begins with a complete list.
-                events = anew();
+                if state.is_stuck() {
+                    // A new watch begins with a complete list.
+                    events = anew();
+                }
                 replace_at = Some(Instant::now() + CATCH_UP.max(max_wait_of(&feed.config)));
             }
         }
@@ -320,6 +337,21 @@ impl Waits for Failures {
     }
 }
 
+/// Waits that only a calm time resets. An event does not, as a watcher tells the beginning of each list, also of those that fail.
+struct Lasting(ResetTimerBackoff<Failures>);
+
+impl Iterator for Lasting {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next()
+    }
+}
+
+impl Waits for Lasting {
+    fn reset(&mut self) {}
+}
+
 /// The progress of a first list is shown on `/readyz` each time so many objects were read.
 const PROGRESS_EVERY: usize = 1_000;
 
@@ -328,10 +360,15 @@ struct State<'a, K: Watched> {
     store: &'a Store<K>,
     readiness: &'a Handle,
     seen: HashSet<Key>,
+    /// It lists, from the beginning of a list to its end.
+    lists: bool,
+    /// A list was complete, and the kind has not become absent since.
     listed: bool,
     failing: bool,
-    /// The API server does not serve the kind, and the kind is optional.
+    /// The kind, which is optional, was absent once.
     missed: bool,
+    /// Since when nothing else was answered than that the kind is absent.
+    absent_since: Option<Instant>,
     /// Objects that do not decode, with their versions.
     unreadable: HashMap<Key, Option<String>>,
     /// What is missing until this process may decide with objects of the kind.
@@ -345,9 +382,11 @@ impl<'a, K: Watched> State<'a, K> {
             store,
             readiness,
             seen: HashSet::new(),
+            lists: false,
             listed: false,
             failing: false,
             missed: false,
+            absent_since: None,
             unreadable: HashMap::new(),
             catch_up: None,
             charged: Charged::default(),
@@ -370,9 +409,16 @@ impl<'a, K: Watched> State<'a, K> {
         catch_up.listed(listing, &shown.collect())
     }
 
+    /// Whether a watch that has not caught up is to be replaced. A list is left alone, since it would begin again: one of which nothing arrives ends by the
+    /// deadlines of the client.
+    fn is_stuck(&mut self) -> bool {
+        let came_closer = self.catch_up.as_mut().is_some_and(CatchUp::came_closer);
+        !self.lists && !came_closer
+    }
+
     /// The terms in which this process may decide with objects of the kind from now on, each returned once.
     fn caught_up(&mut self) -> Option<Vec<u64>> {
-        // A kind that is not served is caught up.
+        // A kind that is not served has no objects.
         let absent = self.missed && !self.listed;
         let done = self.catch_up.take_if(|catch_up| absent || catch_up.is_done())?;
         let took_ms = done.began.elapsed().as_millis();
@@ -408,19 +454,42 @@ impl<'a, K: Watched> State<'a, K> {
         }
     }
 
-    /// The API server does not serve this kind, which is optional. True the first time.
-    fn absent(&mut self, error: &watcher::Error) -> bool {
-        if std::mem::replace(&mut self.missed, true) {
-            return false;
+    /// The API server does not serve this kind, which is optional, or does not let us read it.
+    fn absent(&mut self, error: &watcher::Error) -> Absence {
+        let now = Instant::now();
+        let since = *self.absent_since.get_or_insert(now);
+        if self.listed && now.duration_since(since) < ABSENT {
+            self.failed(error);
+            return Absence::Doubtful;
         }
-        info!(%error, "the API server does not serve this kind; it is checked again at intervals");
+        // A watch without changes may have worked between two such answers: only a list shows that.
+        if self.listed && !self.lists {
+            self.failed(error);
+            return Absence::ToBeListed;
+        }
         self.readiness.ready();
-        true
+        let was_listed = std::mem::take(&mut self.listed);
+        let is_first = !std::mem::replace(&mut self.missed, true);
+        if was_listed || is_first {
+            let objects = self.store.len();
+            info!(%error, objects, "the API server does not serve this kind; it is checked again at intervals");
+        }
+        self.unreadable.clear();
+        let gone = self.store.retain(|_| false);
+        let mut changes: Vec<_> = gone.into_iter().map(|last| self.gone(last)).collect();
+        if is_first {
+            changes.push(Change::Synced(K::KIND));
+        }
+        Absence::Certain(changes)
     }
 
     /// Applies one event of the watch to the store; returns the changes.
     fn advance(&mut self, event: watcher::Event<Guarded<K>>) -> Vec<Change> {
         if let watcher::Event::Init = event {
+            if !std::mem::replace(&mut self.lists, true) {
+                // Only the answers to lists count from now on.
+                self.absent_since = None;
+            }
             self.seen.clear();
             self.unreadable.clear();
             if let Some(catch_up) = &mut self.catch_up {
@@ -508,8 +577,13 @@ impl<'a, K: Watched> State<'a, K> {
 
     /// The list is complete: objects that it does not contain are deleted.
     fn init_done(&mut self) -> Vec<Change> {
+        self.lists = false;
         let seen = std::mem::take(&mut self.seen);
         let gone = self.store.retain(|key| seen.contains(key));
+        // If the list began before the term, they may be waited for.
+        for last in &gone {
+            self.saw(last.meta(), false);
+        }
         if !self.listed {
             self.listed = true;
             info!(objects = self.store.len(), "kind listed");
@@ -542,11 +616,22 @@ impl<'a, K: Watched> State<'a, K> {
     }
 
     fn recovered(&mut self) {
+        self.absent_since = None;
         if self.failing {
             self.failing = false;
             debug!("watch works again");
         }
     }
+}
+
+/// What follows from an answer that an optional kind is absent.
+enum Absence {
+    /// Nothing yet, as it was listed a moment ago.
+    Doubtful,
+    /// A new list is to show whether it is.
+    ToBeListed,
+    /// The kind has no objects any more: these changes.
+    Certain(Vec<Change>),
 }
 
 /// The server's answer, if the error is one.

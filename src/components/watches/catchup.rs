@@ -3,8 +3,8 @@
 //! A list that is requested after that moment (without a resource version, so that the API server reads the current state) names every object with
 //! its version. The watch has caught up when it has delivered each of them in that version or a later one, and when objects that are not in the list
 //! are deleted, or newer than the list. Versions are compared within one kind only, where Kubernetes orders them. Bookmarks would do as well, but
-//! come once a minute for a kind without changes. Where versions are not numbers, or the watch does not catch up in time, as it may be broken, a list
-//! of whole objects replaces the watch.
+//! come once a minute for a kind without changes. Where versions are not numbers, or the watch does not come closer for a while, as it may be broken, a
+//! list of whole objects replaces the watch. A list that is under way is not replaced, however long it takes: it would never end.
 
 use std::collections::HashMap;
 
@@ -54,7 +54,7 @@ impl Listing {
 
     /// Adds the next page.
     pub fn extend(&mut self, page: Self) {
-        self.metadata.next = page.metadata.next;
+        self.metadata = page.metadata;
         self.items.extend(page.items);
     }
 
@@ -93,6 +93,8 @@ pub struct CatchUp {
     passed: HashMap<Key, u64>,
     /// The watch lists again, from the beginning.
     relisting: bool,
+    /// It has come closer since that was last asked.
+    came_closer: bool,
     done: bool,
 }
 
@@ -106,6 +108,7 @@ impl CatchUp {
             behind: None,
             passed: HashMap::new(),
             relisting: false,
+            came_closer: false,
             done: false,
         }
     }
@@ -137,6 +140,7 @@ impl CatchUp {
     pub fn saw(&mut self, key: &Key, version: Option<&str>, still_there: bool) {
         let version = version.and_then(|version| version.parse().ok()).unwrap_or_default();
         let Some(behind) = &mut self.behind else {
+            self.came_closer = true;
             if !still_there {
                 self.passed.insert(key.clone(), version);
             }
@@ -147,6 +151,7 @@ impl CatchUp {
             Some(Wanted::Gone(list)) => !still_there || version > *list,
             None => false,
         };
+        self.came_closer |= behind.contains_key(key);
         if has_come {
             behind.remove(key);
         }
@@ -161,6 +166,12 @@ impl CatchUp {
     /// That list is complete.
     pub fn relisted(&mut self) {
         self.done |= self.relisting;
+    }
+
+    /// Whether the watch has shown changes of missing objects since the last call, or any as long as it is not known which are missing. Changes of others
+    /// do not count: a watch that has lost a change shows them, too.
+    pub fn came_closer(&mut self) -> bool {
+        std::mem::take(&mut self.came_closer)
     }
 
     /// Number of missing objects; `None` before the list is complete.

@@ -1,3 +1,4 @@
+mod following;
 mod fuzz;
 
 use std::convert::Infallible;

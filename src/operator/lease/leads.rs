@@ -23,8 +23,12 @@ impl Leads {
 
     /// Begins a term, with a client for its writes; returns its number.
     pub fn begin(&self, scope: &Scope, writes: Client) -> u64 {
-        let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
-        self.change(scope, |terms| terms.begin(scope, Term { number, writes }));
+        let mut number = 0;
+        self.change(scope, |terms| {
+            // Not before: of two terms that begin at the same time, the higher number could be told first, and watches ignore lower ones after it.
+            number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
+            terms.begin(scope, Term { number, writes });
+        });
         number
     }
 
@@ -51,4 +55,36 @@ pub enum Claim {
     Preferred,
     /// Another replica is to have it: this one takes it only if it stays free, and releases it after a delay.
     Reserve,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::components::leadership::refused;
+
+    #[tokio::test]
+    async fn terms_that_begin_at_the_same_time_are_told_in_the_order_of_their_numbers() {
+        let (leads, writes) = (Arc::new(Leads::default()), refused());
+        let told = leads.watch();
+        // As long as the terms are read, none is told.
+        let read = told.borrow();
+        let elections: Vec<_> = ["blue", "green"]
+            .into_iter()
+            .map(|pool| {
+                let (leads, writes) = (Arc::clone(&leads), writes.clone());
+                thread::spawn(move || leads.begin(&Scope::Pool(pool.into()), writes))
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(leads.begun.load(Ordering::Relaxed), 0, "none has a number before");
+        drop(read);
+        let mut numbers: Vec<_> = elections.into_iter().map(|election| election.join().unwrap()).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2]);
+        assert_eq!(told.borrow().all().count(), 2);
+    }
 }

@@ -80,6 +80,24 @@ fn only_a_relist_that_began_in_the_term_shows_that_the_watch_has_caught_up() {
 }
 
 #[test]
+fn a_watch_comes_closer_by_what_it_shows_of_missing_objects() {
+    let mut watch = begin();
+    assert!(!watch.came_closer());
+    watch.saw(&key("any"), Some("3"), true);
+    assert!(watch.came_closer() && !watch.came_closer(), "asked again");
+    assert!(watch.listed(
+        listing("10", &[("older", "9"), ("same", "2")]),
+        &shown(&[("older", 4), ("same", 2)])
+    ));
+    watch.saw(&key("same"), Some("12"), true);
+    assert!(!watch.came_closer(), "nothing is missing of it");
+    for (version, done) in [("7", false), ("9", true)] {
+        watch.saw(&key("older"), Some(version), true);
+        assert_eq!((watch.came_closer(), watch.is_done()), (true, done), "{version}");
+    }
+}
+
+#[test]
 fn versions_that_are_no_numbers_are_ignored() {
     assert!(!begin().listed(listing("x", &[]), &shown(&[])));
     assert!(!begin().listed(listing("1", &[("a", "v1")]), &shown(&[])));
