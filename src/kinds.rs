@@ -71,7 +71,7 @@ macro_rules! kinds {
             /// Queues.
             Queue, queues, Required, Always, Whole, [Queues];
             /// Nodes.
-            Node, nodes, Required, Always, Whole, [PodGroups BinderOnceListed];
+            Node, nodes, Required, Always, Whole, [PodGroups Binder];
             /// Bind requests.
             BindRequest, bind_requests, Required, Always, Whole, [Binder];
             /// Claims for devices.

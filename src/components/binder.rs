@@ -300,6 +300,10 @@ impl Binder {
                 self.request_gone(&request, now);
                 Vec::new()
             }
+            Change::Applied(Object::Node(node)) | Change::Deleted(Object::Node(node)) => {
+                self.groups.node(node.metadata.name.as_deref().unwrap_or_default(), now);
+                Vec::new()
+            }
             Change::Synced(kind) => {
                 self.missing.retain(|missing| *missing != kind);
                 Vec::new()

@@ -374,14 +374,19 @@ impl Attempt {
                 report.late_until = Some(sent + LATE);
             }
             report.ending = Ending::Failed(why);
-            report.cause = if by_budget { "budget" } else { failure.as_str() };
+            report.cause = match failure {
+                _ if by_budget => "budget",
+                // Of a pod that exists, a webhook or a proxy said that.
+                Failure::Gone => Failure::Refused.as_str(),
+                failure => failure.as_str(),
+            };
             match failure {
-                Failure::Gone => return report.with(Ending::Overtaken),
                 Failure::Refused => return report,
-                Failure::Conflict => match self.look(pod, node).await {
+                // No watch shows the end of a bind or an eviction whose pod is there after all: the answer alone does not say that it is gone.
+                Failure::Gone | Failure::Conflict => match self.look(pod, node).await {
                     Some(Seen::Bound) => return report.with(Ending::Done),
                     Some(Seen::Overtaken) => return report.with(Ending::Overtaken),
-                    // Refused for a reason that the pod does not show, such as scheduling gates.
+                    // Refused for a reason that the pod does not show, such as scheduling gates or a webhook.
                     Some(Seen::Unbound) => return report.unbound(answered),
                     None => {
                         report.uncertain = true;

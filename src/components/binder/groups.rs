@@ -255,6 +255,17 @@ impl Groups {
         ids.iter().for_each(|id| self.agenda.plan(id, now));
     }
 
+    /// A node changed, or is gone: its groups are evaluated again, since it may belong to another node pool now.
+    pub fn node(&mut self, name: &str, now: Instant) {
+        let first = GroupId {
+            node: name.into(),
+            group: "".into(),
+        };
+        let there = self.groups.range(first..).map(|(id, _)| id);
+        let ids: Vec<_> = there.take_while(|id| &*id.node == name).cloned().collect();
+        ids.iter().for_each(|id| self.agenda.plan(id, now));
+    }
+
     /// What is known about a group.
     #[must_use]
     pub fn get(&self, id: &GroupId) -> Option<&Group> {

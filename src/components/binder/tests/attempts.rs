@@ -199,6 +199,28 @@ async fn a_conflict_ends_as_the_pod_shows() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_that_the_pod_is_gone_counts_if_the_pod_shows_it() {
+    let lab = Lab::new().await;
+    let (waits, gone) = (lab.pod("waits").await, lab.pod("gone").await);
+    lab.delete_pod("gone").await;
+    let mut overruling = evict(&waits);
+    overruling.overrules_budgets = true;
+    for matching in [Match::bindings(), Match::evictions(), Match::verb_on("delete", "pods")] {
+        lab.fault(matching, refuse(404), Times::Always);
+    }
+    for report in [
+        lab.attempt().bind(&bind(&waits, "n1")).await,
+        lab.attempt().evict(&evict(&waits)).await,
+        lab.attempt().evict(&overruling).await,
+    ] {
+        assert!(failed(&report) && !report.uncertain, "{report:?}");
+        assert_eq!(report.cause, "refused");
+    }
+    assert_eq!(lab.attempt().bind(&bind(&gone, "n1")).await.ending, Ending::Overtaken);
+    assert_eq!(lab.attempt().evict(&evict(&gone)).await.ending, Ending::Overtaken);
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_the_pod_cannot_be_read_it_may_be_bound() {
     let lab = Lab::new().await;
     let reads = || Match::verb_on("get", "pods");

@@ -85,6 +85,23 @@ async fn an_eviction_that_fails_is_reported_with_a_growing_wait() {
     }
 }
 
+/// As a validating webhook or a proxy may say. No watch would show how it ended.
+#[tokio::test(start_paused = true)]
+async fn a_bind_and_an_eviction_fail_if_a_pod_is_there_that_is_said_to_be_gone() {
+    let mut case = Case::new().await;
+    let waits = case.bind_of("waits").await;
+    let runs = case.lab.pod("runs").await;
+    case.lab.bind_to("runs", "n1").await;
+    case.watch().await;
+    for matching in [Match::bindings(), Match::evictions()] {
+        case.lab.fault(matching, refuse(404), Times::Always);
+    }
+    case.order(vec![waits], vec![evict(&runs)]).await;
+    let mut outcomes = case.outcomes(seconds(1)).await;
+    outcomes.sort();
+    assert_eq!(outcomes, ["runs not evicted, Some(5.0) s", "waits not bound, 1 s"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn failures_of_a_deleted_pod_are_forgotten() {
     let mut case = Case::new().await;

@@ -254,6 +254,15 @@ async fn a_bind_fails_if_something_else_than_its_pod_is_not_there() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_bind_fails_and_is_undone_if_its_binding_finds_no_pod_and_the_pod_is_there() {
+    let case = Case::new().await;
+    case.lab.fault(Match::bindings(), refuse(404), Times::Always);
+    let (_, report) = case.fails().await;
+    assert_eq!(report.cause, "refused");
+    case.is_undone().await;
+}
+
 /// The watch is behind.
 #[tokio::test(start_paused = true)]
 async fn a_bind_whose_pod_is_gone_or_on_another_node_is_obsolete_whatever_is_not_there() {

@@ -343,6 +343,22 @@ fn users_are_recorded_on_the_working_reservation_pod() {
     );
 }
 
+/// Its last user has ended while another process led the node's pool.
+#[test]
+fn the_gpus_of_a_node_that_comes_from_another_node_pool_are_given_back() {
+    let mut world = used();
+    world.term = None;
+    world.groups.pod_gone(&a(), world.now);
+    assert!(world.after(IDLE).is_empty());
+    world.term = Some(1);
+    assert!(world.after(IDLE).is_empty(), "nothing shows that the node has moved");
+    world.groups.node("another", world.now);
+    assert!(world.after(IDLE).is_empty());
+    world.groups.node(&id("g").node, world.now);
+    assert!(world.at_once().is_empty());
+    assert!(is_removal(&world.after(IDLE)));
+}
+
 #[test]
 fn a_gpu_stays_reserved_for_a_moment_after_its_last_user() {
     let mut world = used();
