@@ -294,13 +294,7 @@ impl PodGroups {
             ToPodGroups::Cleared(term, groups) => groups.into_iter().for_each(|group| self.cleared(term, group)),
             ToPodGroups::Unwritten(group) => self.unwritten(group),
             ToPodGroups::Obstacles(obstacles) => obstacles.into_iter().for_each(|obstacle| self.obstacle(obstacle)),
-            // The deletion of a pod group may have been told before.
-            ToPodGroups::SetAside(group, Some(message)) if self.group(&group).is_some() => {
-                self.known.set_aside.insert(group, message);
-            }
-            ToPodGroups::SetAside(group, _) => {
-                self.known.set_aside.remove(&group);
-            }
+            ToPodGroups::SetAside(group, why) => self.set_aside(group, why),
             ToPodGroups::Decides(scope, decides) => {
                 let changed = if decides {
                     self.known.off.remove(&scope)
@@ -312,6 +306,19 @@ impl PodGroups {
                 }
             }
         }
+    }
+
+    /// The scheduler cannot read a pod group, or reads it again. No report says so, and its pods may still say that it does not exist.
+    fn set_aside(&mut self, key: GroupKey, why: Option<String>) {
+        let mut pods = self.waiting.all();
+        pods.retain(|pod| self.ledger.group_of(&pod.uid) == Some(&key));
+        // The deletion of a pod group may have been told before.
+        match why.filter(|_| self.group(&key).is_some()) {
+            Some(message) => self.known.set_aside.insert(key, message),
+            None => self.known.set_aside.remove(&key),
+        };
+        pods.into_iter()
+            .for_each(|pod| self.plan(Target::Pod(pod), REASONS_AFTER));
     }
 
     /// A pod group that may never be written counts for its queue while its pod exists.
@@ -361,6 +368,8 @@ impl PodGroups {
         self.missing.retain(|missing| *missing != kind);
         if before > 0 && self.missing.is_empty() {
             self.everything_changed();
+            // What came due before was not written.
+            self.plan_all_that_wait(REASONS_AFTER);
             self.look_at_other_schedulers();
             self.report_without_shard();
         }
@@ -431,11 +440,12 @@ impl PodGroups {
     /// How long the sums of a group may change before they are written.
     fn max_wait(&self, key: &GroupKey) -> Duration {
         let sums = self.ledger.sums(key);
-        let group = self.group(key);
-        let needed = group.and_then(|group| group.spec.min_member).unwrap_or(1);
-        let lacks_pods = usize::try_from(needed).is_ok_and(|needed| sums.pods < needed);
+        let lacks_pods = || {
+            let needed = self.group(key).and_then(|group| group.spec.min_member).unwrap_or(1);
+            usize::try_from(needed).is_ok_and(|needed| sums.pods < needed)
+        };
         match sums.waiting {
-            0 if !lacks_pods => SUMS_AFTER,
+            0 if !lacks_pods() => SUMS_AFTER,
             1.. if sums.allocated.is_empty() => UNBOUND_AFTER,
             _ => WAITING_AFTER,
         }
@@ -619,20 +629,26 @@ impl PodGroups {
 
     /// The context for writes about a group, or about its pods: that of its node pool.
     fn context_of(&self, key: &GroupKey) -> Context {
-        let group = self.group(key);
-        let labels = group.as_ref().and_then(|group| group.metadata.labels.as_ref());
+        self.context_with(self.group(key).as_deref())
+    }
+
+    /// The same for a group that was read already.
+    fn context_with(&self, group: Option<&PodGroup>) -> Context {
+        let labels = group.and_then(|group| group.metadata.labels.as_ref());
         self.context.of_scope(&self.context.scope_of(labels))
     }
 
     /// The write of a group's status, if it differs from the stored one.
     fn write_group(&mut self, key: &GroupKey) -> Option<Write> {
-        let context = self.context_of(key);
+        let group = self.stores.pod_groups.get(key.namespace(), key.name());
+        let unwritten = self.unwritten.get(key);
+        let context = self.context_with(group.as_ref().or(unwritten).map(|group| &**group));
         if !context.is_leading() {
             return None;
         }
         let is_reported = self.is_reported(key, &context);
         let held = is_reported && self.report_group(key);
-        let group = self.stores.pod_groups.get(key.namespace(), key.name())?;
+        let group = group?;
         let finding = match self.reports.get(key).filter(|_| is_reported) {
             Some(_) if held => status::Finding::Held,
             Some(reported) => status::Finding::Waits(&reported.report),

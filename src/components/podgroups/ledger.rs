@@ -120,6 +120,12 @@ impl Ledger {
         vec![group]
     }
 
+    /// The group that a pod names.
+    #[must_use]
+    pub fn group_of(&self, uid: &str) -> Option<&GroupKey> {
+        self.parts.get(uid).map(|(group, _)| group)
+    }
+
     /// The sums of a group; nothing if it has no pods.
     #[must_use]
     pub fn sums(&self, group: &GroupKey) -> Sums {

@@ -46,6 +46,21 @@ fn stored_pod(podgroups: &PodGroups, name: &str, annotations: Value) -> PodRef {
     pod_ref
 }
 
+/// The watch shows a stored pod.
+fn show(podgroups: &mut PodGroups, pod: &PodRef) {
+    let pod = podgroups.stores.pods.get(&pod.namespace, &pod.name).expect("the pod");
+    podgroups.take(ToPodGroups::Change(Change::Applied(Object::Pod(pod))));
+}
+
+/// The events since the last call, as the name of their object and the message.
+fn told(inboxes: &mut Inboxes) -> Vec<String> {
+    let told = std::iter::from_fn(|| inboxes.events.try_recv().ok());
+    told.map(|told| match told {
+        ToEvents::Ours(note) | ToEvents::SeenByAll(note) => format!("{}: {}", note.subject.name(), note.message),
+    })
+    .collect()
+}
+
 /// A bound pod of the pod group.
 fn running_pod(annotations: Value) -> Pod {
     let mut annotations = annotations;
@@ -117,6 +132,50 @@ async fn a_pod_group_counts_as_set_aside_until_it_is_not_any_more() {
     assert_eq!(tell(&GroupKey::new("ns", "gone"), Some("too large")), 0);
     assert_eq!(tell(&key, Some("too large")), 1);
     assert_eq!(tell(&key, None), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_said_that_its_pod_group_does_not_exist_says_that_it_is_set_aside() {
+    let (mut podgroups, mut inboxes) = component();
+    for (name, group) in [("member", "pg"), ("other", "other")] {
+        let pod = stored_pod(&podgroups, name, json!({"pod-group-name": group}));
+        show(&mut podgroups, &pod);
+    }
+    advance(UNREPORTED_AFTER).await;
+    handle_due(&mut podgroups);
+    let remedy = "create it or correct the pod's annotation pod-group-name";
+    assert_eq!(
+        told(&mut inboxes),
+        [
+            format!("member: Pod group 'pg' does not exist in namespace 'ns'; {remedy}"),
+            format!("other: Pod group 'other' does not exist in namespace 'ns'; {remedy}"),
+        ]
+    );
+    let key = stored_group(&podgroups, json!({"minMember": 1}));
+    podgroups.take(ToPodGroups::SetAside(key, Some("it is too large".to_owned())));
+    advance(REASONS_AFTER).await;
+    handle_due(&mut podgroups);
+    assert_eq!(told(&mut inboxes), ["member: Pod group 'pg': it is too large"]);
+}
+
+/// The watch of pods is often complete before others.
+#[tokio::test(start_paused = true)]
+async fn a_reason_that_is_due_before_all_lists_are_complete_is_written_after_them() {
+    let (mut podgroups, mut inboxes) = component();
+    podgroups.missing = vec![Kind::Node];
+    let pod = stored_pod(&podgroups, "a", json!({"pod-group-name": "pg"}));
+    show(&mut podgroups, &pod);
+    advance(seconds(60)).await;
+    let mut slots = WriteSlots::with_max_wait(&podgroups.context.background, MAX_WAIT);
+    let slot = slots.due(podgroups.agenda.next()).await;
+    podgroups.write_next(slot);
+    assert_eq!(told(&mut inboxes), [""; 0]);
+    podgroups.take(ToPodGroups::Change(Change::Synced(Kind::Node)));
+    advance(REASONS_AFTER).await;
+    handle_due(&mut podgroups);
+    let message =
+        "Pod group 'pg' does not exist in namespace 'ns'; create it or correct the pod's annotation pod-group-name";
+    assert_eq!(told(&mut inboxes), [format!("a: {message}")]);
 }
 
 /// Another process may have decided since.
@@ -230,18 +289,10 @@ async fn a_pod_that_is_not_to_be_marked_gets_events_and_no_condition_except_abou
         message: Some("Pod references subgroup \"a\"".to_owned()),
     });
     assert!(podgroups.write_pod(&lost).is_some());
-    let told = std::iter::from_fn(|| inboxes.events.try_recv().ok());
-    let told: Vec<_> = told
-        .map(|told| match told {
-            ToEvents::Ours(note) | ToEvents::SeenByAll(note) => (note.subject.name().to_owned(), note.message),
-        })
-        .collect();
-    let expected = [
-        ("new", "Queue team is at its limit"),
-        ("lost", "Pod references subgroup \"a\""),
-    ];
-    let expected = expected.map(|(pod, message)| (pod.to_owned(), message.to_owned()));
-    assert_eq!(told, expected);
+    assert_eq!(
+        told(&mut inboxes),
+        ["new: Queue team is at its limit", "lost: Pod references subgroup \"a\""]
+    );
 }
 
 #[tokio::test(start_paused = true)]
