@@ -4,6 +4,7 @@ mod below_minimum;
 mod bounds;
 mod carry;
 mod charged_elsewhere;
+mod device_searches;
 mod devices;
 mod events;
 mod evictions_in_vain;

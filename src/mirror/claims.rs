@@ -92,21 +92,20 @@ impl Claims {
         if pod.further.is_none() && self.extended.is_empty() && self.claims.is_empty() {
             return None;
         }
-        let named: Vec<ClaimRef> = references(pod)
-            .filter_map(|reference| {
-                let own = reference.resource_claim_name.as_deref();
-                let claim = match own {
-                    Some(claim) => Some(claim),
-                    None => generated(pod, &reference.name)?,
-                };
-                Some(ClaimRef {
-                    reference: name(&reference.name),
-                    claim: claim.map(|claim| Name::from(&*in_namespace(pod, claim))),
-                    shared: own.is_some(),
-                    promised: request.and_then(|request| allocation::promised(request, &reference.name)),
-                })
+        let named = references(pod).filter_map(|reference| {
+            let own = reference.resource_claim_name.as_deref();
+            let claim = match own {
+                Some(claim) => Some(claim),
+                None => generated(pod, &reference.name)?,
+            };
+            Some(ClaimRef {
+                reference: name(&reference.name),
+                claim: claim.map(|claim| Name::from(&*in_namespace(pod, claim))),
+                shared: own.is_some(),
+                promised: request.and_then(|request| allocation::promised(request, &reference.name)),
             })
-            .collect();
+        });
+        let named = each_claim_once(named);
         let extended = extended::of_pod(self, pod, request);
         if !self.claims.is_empty() {
             let mut gpu = needs.gpu.clone();
@@ -508,6 +507,19 @@ fn generated<'p>(pod: &'p Pod, reference: &str) -> Option<Option<&'p str>> {
         Some(made) => made.resource_claim_name.as_deref().map(Some),
         None => Some(None),
     }
+}
+
+/// Without further references to the same claim: it has one allocation, and one reservation for the pod.
+fn each_claim_once(references: impl Iterator<Item = ClaimRef>) -> Vec<ClaimRef> {
+    let mut named: Vec<ClaimRef> = Vec::new();
+    for reference in references {
+        let mut before = named.iter_mut();
+        match before.find(|known| known.claim.is_some() && known.claim == reference.claim) {
+            Some(known) => known.shared |= reference.shared,
+            None => named.push(reference),
+        }
+    }
+    named
 }
 
 fn in_namespace(pod: &Pod, claim: &str) -> Box<str> {

@@ -140,6 +140,7 @@ impl Volumes {
                     size,
                     modes,
                     block: spec.volume_mode.as_deref() == Some("Block"),
+                    attributes_class: name(spec.volume_attributes_class_name.as_deref().unwrap_or_default()),
                     labels: spec.selector.as_ref().map(labels).unwrap_or_default(),
                     node: claim.annotations().get(volume::SELECTED_NODE).map(|node| name(node)),
                     provisioning: makes.then(|| Provisioning {
@@ -205,6 +206,7 @@ impl Volumes {
             size: bytes(spec.capacity.as_ref().and_then(|capacity| capacity.get("storage"))).unwrap_or(0),
             modes: modes(spec.access_modes.as_ref()),
             block: spec.volume_mode.as_deref() == Some("Block"),
+            attributes_class: name(spec.volume_attributes_class_name.as_deref().unwrap_or_default()),
             labels: volume
                 .labels()
                 .iter()

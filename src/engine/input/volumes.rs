@@ -85,6 +85,8 @@ pub struct Waiting {
     pub modes: u8,
     /// `volumeMode: Block`.
     pub block: bool,
+    /// `volumeAttributesClassName`; empty = none.
+    pub attributes_class: Name,
     /// Requirements on the volume's labels.
     pub labels: Vec<NodeRequirement>,
     /// A volume is being provisioned for this node.
@@ -115,6 +117,8 @@ pub struct VolumeInput {
     pub modes: u8,
     /// `volumeMode: Block`.
     pub block: bool,
+    /// `volumeAttributesClassName`; empty = none.
+    pub attributes_class: Name,
     /// Its labels, sorted by key.
     pub labels: Vec<(Name, Name)>,
     /// Node affinity: any of these terms. `None`: all nodes.

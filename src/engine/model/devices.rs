@@ -3,6 +3,7 @@
 //! Allocations of claims take devices, see `claims`. The figures here are sums over allocations, so they do not depend on the order of changes.
 
 pub mod claims;
+pub mod searches;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ use crate::engine::input::{Name, Table};
 use super::arena::Arena;
 use super::ids::{ClaimId, DeviceId, PodId, PoolId};
 use claims::{Claims, Grant};
+use searches::Searches;
 
 /// Figures for now, and for later: once releasing pods have gone and pipelined pods run.
 pub type Both<T> = [T; 2];
@@ -144,6 +146,8 @@ pub struct Inventory {
     pub devices: Arena<DeviceId, Device>,
     /// Claims.
     pub claims: Claims,
+    /// What the searches for devices have cost in this cycle.
+    pub searches: Searches,
     pool_ids: Table<(Name, Name), PoolId>,
     by_node: Table<Name, Vec<DeviceId>>,
     elsewhere: Vec<DeviceId>,

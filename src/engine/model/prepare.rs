@@ -18,6 +18,7 @@ impl Model {
     /// Updates all derived values.
     pub fn prepare(&mut self, policy: &Policy) {
         self.devices.set_locality(&policy.plugins.device_locality);
+        self.devices.searches.forget();
         for id in std::mem::take(&mut self.opened_groups) {
             if self.nodes.contains(id) {
                 self.nodes[id].forget_unused_groups();

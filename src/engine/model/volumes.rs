@@ -441,6 +441,7 @@ impl Storage {
             offer.nodes.get(self.node_specs).has(node.at())
                 && offer.input.size >= asked.size
                 && offer.input.block == asked.block
+                && offer.input.attributes_class == asked.attributes_class
         };
         let mut meant = self.meant_for(key).peekable();
         if meant.peek().is_some() {

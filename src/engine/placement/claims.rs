@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::engine::input::devices::{AllocationInput, Extended, RequestInput, is_gpu};
+use crate::engine::input::devices::{AllocationInput, Extended, PodClaims, RequestInput, is_gpu};
 use crate::engine::input::{GPU, Name};
 use crate::engine::model::Model;
 use crate::engine::model::devices::claims::Used;
 use crate::engine::model::devices::claims::{Claim, Grant};
 use crate::engine::model::devices::{Allocation, LATER, NOW};
-use crate::engine::model::ids::{NodeId, PodId, PoolId};
+use crate::engine::model::ids::{ClassId, NodeId, PodId, PoolId};
 use crate::engine::model::node::Node;
 use crate::engine::model::selectors::meets_any;
 
-use super::devices::{DeviceDemand, NoDevices, When, find};
+use super::devices::{DeviceDemand, FEW_STEPS, NoDevices, STEPS, When, find};
 
 /// Consumers of a claim that the API server allows.
 const MOST_CONSUMERS: usize = 256;
@@ -153,11 +153,39 @@ fn has(claim: &Claim) -> AllocationState<'_> {
     }
 }
 
+/// The limit on the steps of a search for devices.
+#[derive(Clone, Copy)]
+enum Limit {
+    /// [`STEPS`].
+    Full,
+    /// [`FEW_STEPS`] once searches for pods of this class have taken [`STEPS`] in vain, so that claims that are hard to refuse are not searched for in full on
+    /// each node, by each caller.
+    OfClass(ClassId),
+}
+
 /// Allocations for a pod's claims on a node, now or (`now` false) once releasing pods have gone.
 ///
 /// # Errors
 /// If the node cannot satisfy the claims.
 pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<ChosenAllocation>, NoClaims> {
+    choose_within(model, pod, id, now, Limit::Full)
+}
+
+/// The same for one of many nodes, with few steps if many were in vain in this cycle. Where this finds allocations, [`choose`] does, too.
+///
+/// # Errors
+/// If the node cannot satisfy the claims, or this takes too many steps.
+pub fn choose_bounded(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<ChosenAllocation>, NoClaims> {
+    choose_within(model, pod, id, now, Limit::OfClass(model.pods()[pod].class))
+}
+
+fn choose_within(
+    model: &Model,
+    pod: PodId,
+    id: NodeId,
+    now: bool,
+    limit: Limit,
+) -> Result<Vec<ChosenAllocation>, NoClaims> {
     let Some(claims) = &model.pods()[pod].input.claims else {
         return Ok(Vec::new());
     };
@@ -204,7 +232,7 @@ pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<Ch
         return Ok(given);
     }
     let when = if now { When::Now } else { When::Later };
-    let found = allocate(model, id, &given, &open, extended, when).map_err(|error| match error {
+    let found = allocate(model, id, &given, &open, extended, when, limit).map_err(|error| match error {
         NoDevices::None => format!("cannot allocate all DRA claims on node {}", node.name),
         NoDevices::Failed(text) => format!("cannot allocate DRA claims on node {}: {text}", node.name),
     })?;
@@ -222,6 +250,7 @@ fn allocate(
     open: &[usize],
     extended: Option<&Extended>,
     when: When,
+    limit: Limit,
 ) -> Result<Vec<AllocationInput>, NoDevices> {
     let node = &model.nodes()[id];
     let requests: Vec<Vec<&RequestInput>> = open
@@ -246,7 +275,19 @@ fn allocate(
         .collect();
     // Devices that the pod keeps are not free for its other claims.
     let kept: Vec<&Allocation> = given.iter().filter_map(|given| given.known.as_deref()).collect();
-    find(model, id, &asks, &kept, when)
+    let (searches, free) = (&model.devices().searches, when as usize);
+    let steps = match limit {
+        Limit::OfClass(class) if searches.in_vain(class, free) >= STEPS => FEW_STEPS,
+        Limit::OfClass(_) | Limit::Full => STEPS,
+    };
+    find(model, id, &asks, &kept, when, steps).map_err(|in_vain| {
+        if let Limit::OfClass(class) = limit
+            && in_vain.steps > FEW_STEPS
+        {
+            searches.add_in_vain(class, free, in_vain.steps);
+        }
+        in_vain.why
+    })
 }
 
 fn input_of<'a>(model: &'a Model, key: &Name) -> Option<&'a crate::engine::input::devices::ClaimInput> {
@@ -380,7 +421,7 @@ pub fn of_classes(model: &Model, pod: PodId) -> impl Iterator<Item = usize> {
     names.filter_map(move |(name, ..)| model.resources().find(name))
 }
 
-/// Whether some candidate node could satisfy the pod's claims if no devices were allocated. Scans all candidates.
+/// Whether some candidate node could satisfy the pod's claims if no devices were allocated. Scans all candidates, for one pod of each class in a cycle.
 #[must_use]
 pub fn possible_when_unallocated(model: &Model, pod: PodId) -> bool {
     let pod = &model.pods()[pod];
@@ -391,10 +432,16 @@ pub fn possible_when_unallocated(model: &Model, pod: PodId) -> bool {
     }) {
         return true;
     }
+    let searches = &model.devices().searches;
+    searches.is_possible(pod.class, || some_node_satisfies(model, pod.class, claims))
+}
+
+/// Whether some node of a class could satisfy these claims if no devices were allocated.
+fn some_node_satisfies(model: &Model, class: ClassId, claims: &PodClaims) -> bool {
     let nodes = model
         .by_name()
         .iter()
-        .filter(|id| model.class_nodes(pod.class).has(id.at()));
+        .filter(|id| model.class_nodes(class).has(id.at()));
     nodes.into_iter().any(|&id| {
         let node = &model.nodes()[id];
         let extended = claims
@@ -414,7 +461,8 @@ pub fn possible_when_unallocated(model: &Model, pod: PodId) -> bool {
             })
             .collect();
         let open: Vec<usize> = (0..given.len()).collect();
-        allocate(model, id, &given, &open, extended, When::Empty).is_ok()
+        let limit = Limit::OfClass(class);
+        allocate(model, id, &given, &open, extended, When::Empty, limit).is_ok()
     })
 }
 

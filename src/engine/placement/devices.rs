@@ -1,6 +1,7 @@
 //! Device allocation: a search over claims, requests and devices in their order. The first solution is taken.
 
 pub mod locality;
+mod matching;
 
 use std::fmt;
 
@@ -17,6 +18,10 @@ use crate::engine::model::selectors::{meets_any, tolerates};
 
 /// Limit on devices tried in a search.
 pub const STEPS: usize = 20_000;
+/// The limit on further nodes, once searches for equal claims have taken [`STEPS`] in vain. Searches of no more steps than this do not count.
+pub const FEW_STEPS: usize = 500;
+/// After so many steps, it is checked whether there are enough devices at all. Most searches end before.
+const STEPS_BEFORE_CHECK: usize = 100;
 /// Devices per claim that the API server allows.
 const MOST_RESULTS: usize = 32;
 
@@ -60,7 +65,23 @@ impl fmt::Display for NoDevices {
     }
 }
 
-/// Devices of a node for all these claims together, without those that the pod keeps for other claims.
+/// A search without a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InVain {
+    /// Why there is none.
+    pub why: NoDevices,
+    /// Devices tried.
+    pub steps: usize,
+}
+
+/// Steps of a search.
+struct Steps {
+    used: usize,
+    limit: usize,
+}
+
+/// Devices of a node for all these claims together, without those that the pod keeps for other claims. What is found within a `limit` of steps is found
+/// within a larger one, too.
 ///
 /// # Errors
 /// If there are none, or the search fails.
@@ -70,7 +91,8 @@ pub fn find(
     asks: &[DeviceDemand],
     kept: &[&Allocation],
     when: When,
-) -> Result<Vec<AllocationInput>, NoDevices> {
+    limit: usize,
+) -> Result<Vec<AllocationInput>, InVain> {
     let mut all = candidates(model, node);
     if when == When::Later {
         // Pods evicted in this statement may be reprieved if their devices are not taken.
@@ -80,13 +102,14 @@ pub fn find(
         };
         all.sort_by_cached_key(|device| model.devices().is_left_by(*device, evicted));
     }
-    let (mut near, mut steps) = (Vec::new(), 0);
+    let mut near = Vec::new();
+    let mut steps_near = Steps { used: 0, limit };
     if when != When::Empty && locality::concerns(model, asks, kept) {
         near = locality::neighbourhoods(model, &all, kept, when);
     }
     for (least, devices) in near {
         // An error here occurs again below, or does not matter.
-        match try_these(model, node, asks, kept, when, devices, &mut steps) {
+        match try_these(model, node, asks, kept, when, devices, &mut steps_near) {
             Ok(Some(found)) if locality::closeness_of(model, found.iter(), kept.iter().copied()) >= least => {
                 return Ok(found);
             }
@@ -94,7 +117,14 @@ pub fn find(
             Err(_) => break,
         }
     }
-    try_these(model, node, asks, kept, when, all, &mut 0)?.ok_or(NoDevices::None)
+    let mut steps = Steps { used: 0, limit };
+    let found = try_these(model, node, asks, kept, when, all, &mut steps);
+    found
+        .and_then(|found| found.ok_or(NoDevices::None))
+        .map_err(|why| InVain {
+            why,
+            steps: steps_near.used + steps.used,
+        })
 }
 
 /// The first solution with these devices. `steps` accumulates.
@@ -105,36 +135,10 @@ fn try_these(
     kept: &[&Allocation],
     when: When,
     candidates: Vec<DeviceId>,
-    steps: &mut usize,
+    steps: &mut Steps,
 ) -> Result<Option<Vec<AllocationInput>>, NoDevices> {
-    let kept = kept
-        .iter()
-        .flat_map(|kept| kept.given.results.iter().zip(&kept.devices));
-    let kept = kept.map(|(result, device)| Taken {
-        claim: usize::MAX,
-        request: 0,
-        option: 0,
-        device: *device,
-        admin: result.admin,
-        parts: result.taken.clone(),
-    });
-    let mut search = Search {
-        model,
-        node,
-        asks,
-        when,
-        candidates,
-        taken: kept
-            .filter(|one| model.devices().devices[one.device].offer.is_some())
-            .collect(),
-        steps: *steps,
-    };
-    if !search.each_alone() {
-        return Ok(None);
-    }
-    let found = search.claim(0, 0);
-    *steps = search.steps;
-    if !found? {
+    let mut search = Search::new(model, node, asks, kept, when, candidates);
+    if !search.each_alone() || !search.run(steps)? {
         return Ok(None);
     }
     let taken = std::mem::take(&mut search.taken);
@@ -185,6 +189,7 @@ struct Search<'a> {
     candidates: Vec<DeviceId>,
     taken: Vec<Taken>,
     steps: usize,
+    limit: usize,
 }
 
 /// A request of a claim, and one of its options.
@@ -197,6 +202,57 @@ struct RequestOption<'a> {
 }
 
 impl<'a> Search<'a> {
+    fn new(
+        model: &'a Model,
+        node: NodeId,
+        asks: &'a [DeviceDemand<'a>],
+        kept: &[&Allocation],
+        when: When,
+        candidates: Vec<DeviceId>,
+    ) -> Self {
+        let kept = kept
+            .iter()
+            .flat_map(|kept| kept.given.results.iter().zip(&kept.devices));
+        let kept = kept.map(|(result, device)| Taken {
+            claim: usize::MAX,
+            request: 0,
+            option: 0,
+            device: *device,
+            admin: result.admin,
+            parts: result.taken.clone(),
+        });
+        Self {
+            model,
+            node,
+            asks,
+            when,
+            candidates,
+            taken: kept
+                .filter(|one| model.devices().devices[one.device].offer.is_some())
+                .collect(),
+            steps: 0,
+            limit: 0,
+        }
+    }
+
+    /// Whether there is a solution, which is in `taken` then.
+    fn run(&mut self, steps: &mut Steps) -> Result<bool, NoDevices> {
+        let (kept, before) = (self.taken.len(), steps.used);
+        (self.steps, self.limit) = (before, steps.limit.min(before + STEPS_BEFORE_CHECK));
+        let mut found = self.claim(0, 0);
+        if self.steps > self.limit && self.limit < steps.limit {
+            self.taken.truncate(kept);
+            found = Ok(false);
+            if self.has_enough() {
+                // From the start, with all steps, so that the check changes no result.
+                (self.steps, self.limit) = (before, steps.limit);
+                found = self.claim(0, 0);
+            }
+        }
+        steps.used = self.steps;
+        found
+    }
+
     fn claim(&mut self, claim: usize, request: usize) -> Result<bool, NoDevices> {
         let Some(ask) = self.asks.get(claim) else {
             return Ok(true);
@@ -231,23 +287,33 @@ impl<'a> Search<'a> {
     }
 
     fn is_possible(&self, claim: usize, request: usize) -> bool {
-        let options = self.asks[claim].requests[request].options.iter().enumerate();
-        let mut options = options.map(|(option, wanted)| RequestOption {
+        self.options(claim, request).any(|asked| {
+            let needed = asked.wanted.count.unwrap_or(1);
+            let suitable = self.candidates.iter().filter(|id| self.suits(asked, **id));
+            suitable.take(needed).count() == needed
+        })
+    }
+
+    fn options(&self, claim: usize, request: usize) -> impl Iterator<Item = RequestOption<'a>> {
+        let input: &'a RequestInput = self.asks[claim].requests[request];
+        let options = input.options.iter().enumerate();
+        options.map(move |(option, wanted)| RequestOption {
             claim,
             request,
             option,
             wanted,
-        });
-        options.any(|asked| {
-            let suits = |id: &&DeviceId| {
-                let (device, offer) = (&self.model.devices().devices[**id], self.offer(**id));
-                let free = asked.wanted.admin || self.free(device, **id, offer);
-                // An error is reported when the search comes to it.
-                free && self.selected(asked, offer).unwrap_or(true) && tolerated(asked.wanted, offer)
-            };
-            let needed = asked.wanted.count.unwrap_or(1);
-            self.candidates.iter().filter(suits).take(needed).count() == needed
         })
+    }
+
+    /// Whether a request can have a device besides what is taken.
+    fn suits(&self, asked: RequestOption, id: DeviceId) -> bool {
+        let (device, offer) = (&self.model.devices().devices[id], self.offer(id));
+        let free = asked.wanted.admin || self.free(device, id, offer);
+        // An error is reported when the search comes to it.
+        free && self.selected(asked, offer).unwrap_or(true)
+            && tolerated(asked.wanted, offer)
+            && self.agrees(asked, offer)
+            && self.parts(asked.wanted, device, id, offer).is_some()
     }
 
     /// Takes `count` devices from a position on, then the remaining requests.
@@ -324,7 +390,7 @@ impl<'a> Search<'a> {
     /// Takes a device if it meets the request.
     fn try_one(&mut self, asked: RequestOption<'a>, id: DeviceId) -> Result<bool, NoDevices> {
         self.steps += 1;
-        if self.steps > STEPS {
+        if self.steps > self.limit {
             return Err(NoDevices::Failed(format!(
                 "claim {}: no devices found after {STEPS} attempts",
                 self.asks[asked.claim].name
@@ -454,13 +520,7 @@ impl<'a> Search<'a> {
     fn agrees(&self, asked: RequestOption, offer: &DeviceInput) -> bool {
         let constraints = self.asks[asked.claim].constraints;
         constraints.iter().all(|constraint| {
-            let about = |request: usize, option: usize| {
-                constraint.requests.is_empty()
-                    || constraint.requests.iter().any(|name| {
-                        *name == self.asks[asked.claim].requests[request].name
-                            || *name == self.name_of(asked.claim, request, option)
-                    })
-            };
+            let about = |request: usize, option: usize| self.is_about(constraint, asked.claim, request, option);
             if !about(asked.request, asked.option) {
                 return true;
             }
@@ -474,6 +534,14 @@ impl<'a> Search<'a> {
                 same != constraint.distinct
             })
         })
+    }
+
+    /// Whether a constraint of a claim applies to a request, if this option is chosen.
+    fn is_about(&self, constraint: &ConstraintInput, claim: usize, request: usize, option: usize) -> bool {
+        let about = |name: &Name| {
+            *name == self.asks[claim].requests[request].name || *name == self.name_of(claim, request, option)
+        };
+        constraint.requests.is_empty() || constraint.requests.iter().any(about)
     }
 
     fn allocation<'t>(&self, taken: impl Iterator<Item = &'t Taken> + Clone) -> AllocationInput {

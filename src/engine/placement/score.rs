@@ -218,7 +218,7 @@ impl Scorers {
 /// 100 for each step of closeness that the pod's devices would have on the node.
 fn device_locality(model: &Model, pod: PodId, id: NodeId) -> f64 {
     let now = pod_fits(model, pod, id, true);
-    let Ok(given) = claims::choose(model, pod, id, now) else {
+    let Ok(given) = claims::choose_bounded(model, pod, id, now) else {
         return 0.0;
     };
     let fresh = given

@@ -624,6 +624,7 @@ fn objects() {
                                 size: 1,
                                 modes: 1,
                                 block: false,
+                                attributes_class: Name::default(),
                                 labels: Vec::new(),
                                 node: None,
                                 provisioning: None,

@@ -41,6 +41,7 @@ struct Scenario {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PodLine {
+    /// Each by its own name, or by that of a reference: `reference=claim`.
     #[serde(default)]
     claims: Vec<String>,
     #[serde(default)]
@@ -134,11 +135,12 @@ impl Scenario {
                 .get(claim)
                 .is_some_and(|fields| fields.contains_key("owner"))
         };
-        let named = pod.claims.iter().map(|claim| {
+        let named = pod.claims.iter().map(|text| {
+            let (reference, claim) = text.split_once('=').unwrap_or((text.as_str(), text.as_str()));
             if owned(claim) {
-                json!({"name": claim, "resourceClaimTemplateName": "t"})
+                json!({"name": reference, "resourceClaimTemplateName": "t"})
             } else {
-                json!({"name": claim, "resourceClaimName": claim})
+                json!({"name": reference, "resourceClaimName": claim})
             }
         });
         let unmade = pod

@@ -195,6 +195,33 @@ fn volumes_are_offered_until_they_have_their_claim() {
 }
 
 #[test]
+fn the_attributes_classes_of_claims_and_volumes_are_read() {
+    let gold = "volumeAttributesClassName: gold";
+    let none = "volumeAttributesClassName: ''";
+    for (asked, offered, wanted) in [
+        ("", "", ["", ""]),
+        (none, "", ["", ""]),
+        (gold, gold, ["gold", "gold"]),
+        (gold, "", ["gold", ""]),
+        ("", gold, ["", "gold"]),
+    ] {
+        let mut world = World::new();
+        world.tell(class(LATE));
+        world.tell(wanting("late", &format!(", {asked}")));
+        let told = world.pod("p", USES_C);
+        let Some(Event::Pod(pod)) = told.first() else { panic!() };
+        let ClaimState::Waiting(claim) = &*pod.volumes.as_ref().unwrap().claims[0].state else {
+            panic!("it is not bound")
+        };
+        let told = world.tell(volume(&format!("{offered}}}, status: {{phase: Available}}}}")));
+        let Some(Event::Volume(volume)) = told.first() else {
+            panic!()
+        };
+        assert_eq!([&*claim.attributes_class, &*volume.attributes_class], wanted);
+    }
+}
+
+#[test]
 fn storage_capacity_and_attach_limits_are_read() {
     let mut world = World::new();
     let capacity = |rest: &str| {

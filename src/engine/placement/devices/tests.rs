@@ -2,13 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::{DeviceDemand, NoDevices, When, find, share};
+use super::{DeviceDemand, NoDevices, STEPS, Search, When, candidates, find, share};
 use crate::engine::input::devices::{
     AllocationInput, Attribute, Capacity, CapacityPolicy, ConstraintInput, DeviceInput, OptionInput, PoolInput, Reach,
     RequestInput,
 };
 use crate::engine::input::{Event, Name, Taint, TaintEffect, Time, Toleration};
 use crate::engine::model::Model;
+use crate::engine::model::ids::NodeId;
 use crate::engine::tests::scenario::{self, node};
 
 /// A device: kind (attribute), selectors met, share of the counter, tainted, given in parts of this capacity.
@@ -210,7 +211,8 @@ fn model(case: &Case) -> Model {
     model
 }
 
-fn search(case: &Case) -> Result<Vec<AllocationInput>, NoDevices> {
+/// Calls a function with the claims of a case.
+fn with_claims<T>(case: &Case, call: impl FnOnce(&Model, NodeId, &[DeviceDemand]) -> T) -> T {
     let model = model(case);
     let id = model.nodes().ids().next().expect("a node");
     let requests: Vec<Vec<RequestInput>> = case
@@ -235,7 +237,20 @@ fn search(case: &Case) -> Result<Vec<AllocationInput>, NoDevices> {
             constraints,
         })
         .collect();
-    find(&model, id, &asks, &[], When::Now)
+    call(&model, id, &asks)
+}
+
+fn search(case: &Case) -> Result<Vec<AllocationInput>, NoDevices> {
+    with_claims(case, |model, id, asks| {
+        find(model, id, asks, &[], When::Now, STEPS).map_err(|in_vain| in_vain.why)
+    })
+}
+
+/// Whether the check before long searches lets a case pass.
+fn has_enough(case: &Case) -> bool {
+    with_claims(case, |model, id, asks| {
+        Search::new(model, id, asks, &[], When::Now, candidates(model, id)).has_enough()
+    })
 }
 
 /// What was found, as a choice to be checked.
@@ -278,15 +293,20 @@ proptest! {
             Err(NoDevices::Failed(text)) => prop_assert!(false, "{}", text),
         }
     }
+
+    #[test]
+    fn no_search_that_would_succeed_is_refused_for_too_few_devices(case in cases()) {
+        prop_assert!(has_enough(&case) || !exhaustive(&case));
+    }
 }
 
 #[test]
 fn a_search_for_devices_ends_after_a_number_of_steps() {
-    // Thirty-six devices of two kinds, and nineteen of one kind are wanted.
+    // A hundred devices of two kinds, and three of different kinds are wanted.
     let case = Case {
         counter: 99,
-        devices: (0..36).map(|at| (at % 2, 1, 0, false, None)).collect(),
-        claims: vec![(vec![vec![(0, Some(19), false, true, 1)]], Some(false))],
+        devices: (0..100).map(|at| (at % 2, 1, 0, false, None)).collect(),
+        claims: vec![(vec![vec![(0, Some(3), false, true, 1)]], Some(true))],
     };
     let Err(NoDevices::Failed(text)) = search(&case) else {
         panic!("there are none");
@@ -306,6 +326,72 @@ fn a_request_that_no_device_meets_ends_the_search_whatever_comes_before() {
         claims: vec![(requests, None)],
     };
     assert!(matches!(search(&case), Err(NoDevices::None)));
+}
+
+/// Devices that all meet the selector 0, and the last `special` of them the selector 1, too.
+fn devices(all: usize, special: usize) -> Vec<RandomDevice> {
+    let meets = |at: usize| if at < all - special { 1 } else { 3 };
+    (0..all).map(|at| (at as i64 % 2, meets(at), 0, false, None)).collect()
+}
+
+#[test]
+fn requests_that_are_possible_only_without_each_other_are_refused_for_too_few_devices() {
+    let any = || vec![(0, Some(1), false, true, 1)];
+    let special = || vec![(1, Some(1), false, true, 1)];
+    let large = |amount: i128| vec![(0, Some(1), false, true, amount)];
+    let claim = |parts: [(usize, RandomRequest); 2]| {
+        let requests = parts.into_iter().flat_map(|(count, request)| vec![request; count]);
+        (requests.collect::<Vec<_>>(), None)
+    };
+    let mut one_large = devices(8, 0);
+    one_large[7].4 = Some(12);
+    let cases = [
+        (devices(8, 4), vec![claim([(3, any()), (5, special())])]),
+        (devices(8, 1), vec![claim([(6, any()), (2, special())])]),
+        (devices(8, 4), vec![claim([(4, special()), (5, any())])]),
+        // One device has enough of a capacity.
+        (one_large, vec![claim([(6, any()), (2, large(10))])]),
+        // Claims of one pod.
+        (
+            devices(8, 4),
+            vec![
+                claim([(3, any()), (1, special())]),
+                claim([(1, special()), (3, special())]),
+            ],
+        ),
+        // More than a claim can have.
+        (devices(36, 0), vec![(vec![vec![(0, Some(33), false, true, 1)]], None)]),
+        // Of one kind, of which there are 18.
+        (
+            devices(36, 0),
+            vec![(vec![vec![(0, Some(19), false, true, 1)]], Some(false))],
+        ),
+    ];
+    for (devices, claims) in cases {
+        let case = Case {
+            counter: 99,
+            devices,
+            claims,
+        };
+        assert!(!has_enough(&case), "{case:?}");
+        assert_eq!(search(&case), Err(NoDevices::None), "{case:?}");
+    }
+}
+
+#[test]
+fn a_long_search_takes_the_first_devices_that_leave_enough_for_further_requests() {
+    let any = vec![(0, Some(1), false, true, 1)];
+    let special = vec![(1, Some(2), false, true, 1)];
+    let mut devices = devices(6, 2);
+    devices.reverse();
+    let case = Case {
+        counter: 99,
+        devices,
+        claims: vec![(vec![any.clone(), any.clone(), any.clone(), any, special], None)],
+    };
+    let found = search(&case).expect("there are enough");
+    let names = found[0].results.iter().map(|result| &*result.device);
+    assert_eq!(names.collect::<Vec<_>>(), ["d2", "d3", "d4", "d5", "d0", "d1"]);
 }
 
 #[test]

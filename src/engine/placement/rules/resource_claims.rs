@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::engine::placement::claims::{NoClaims, choose};
+use crate::engine::placement::claims::{NoClaims, choose_bounded};
 
 use super::{PodOnNode, Verdict};
 
@@ -18,7 +18,7 @@ impl fmt::Display for Refusal {
 
 /// The rule.
 pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
-    match choose(pair.model, pair.pod_id, pair.id, false) {
+    match choose_bounded(pair.model, pair.pod_id, pair.id, false) {
         Ok(_) => V::FITS,
         Err(why) => V::refused(|| Refusal(why)),
     }

@@ -1,3 +1,4 @@
+mod attributes;
 mod disks;
 
 use std::sync::Arc;
@@ -49,8 +50,8 @@ fn modes(text: &str) -> u8 {
 }
 
 /// A claim: `NAME bound|lost|wait words…`. Words: `on zone=a` (the volume's node affinity), `in zone=a` (its zone labels), `id=x` (its handle, of the driver
-/// `csi`), `rwx`, `rwop`, `owned`, `size=10`, `class=fast`, `block`, `like tier=gold` (labels of the volume), `node=n0` (a volume is being made for it), `made`
-/// (volumes can be made), `made=zone=a` (for these nodes), `tracked` (the driver says how much it has left).
+/// `csi`), `rwx`, `rwop`, `owned`, `size=10`, `class=fast`, `block`, `attributes=gold`, `like tier=gold` (labels of the volume), `node=n0` (a volume is being
+/// made for it), `made` (volumes can be made), `made=zone=a` (for these nodes), `tracked` (the driver says how much it has left).
 fn claim(text: &str) -> Claim {
     let words: Vec<&str> = text.split_whitespace().collect();
     let has = |word: &str| words.contains(&word);
@@ -74,6 +75,7 @@ fn claim(text: &str) -> Claim {
             size,
             modes: words.iter().map(|word| modes(word)).max().unwrap_or(1),
             block: has("block"),
+            attributes_class: given("attributes=").unwrap_or_default().into(),
             labels: after("like").map(requirements).unwrap_or_default(),
             node: given("node=").map(Name::from),
             provisioning: (has("made") || given("made=").is_some()).then(|| Provisioning {
@@ -94,7 +96,7 @@ fn claim(text: &str) -> Claim {
     }
 }
 
-/// A volume: `NAME size [rwx] [block] [class=fast] [on zone=a] [tier=gold] [for NAME]`.
+/// A volume: `NAME size [rwx] [block] [class=fast] [attributes=gold] [on zone=a] [tier=gold] [for NAME]`.
 fn volume(text: &str) -> Event {
     let words: Vec<&str> = text.split_whitespace().collect();
     let after = |word: &str| words.iter().position(|other| *other == word).map(|at| words[at + 1]);
@@ -106,6 +108,7 @@ fn volume(text: &str) -> Event {
         size: words[1].parse().unwrap(),
         modes: words.iter().map(|word| modes(word)).fold(0, |all, bit| all | bit),
         block: words.contains(&"block"),
+        attributes_class: given("attributes=").unwrap_or_default().into(),
         labels: tier.into_iter().collect(),
         nodes: after("on").map(terms),
         claim: after("for").map(|claim| format!("ns/{claim}").into()),
