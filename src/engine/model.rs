@@ -436,7 +436,7 @@ impl Model {
                 let presence = CountedPod {
                     counted: &pod.counted,
                     asked,
-                    leaving: weight == Weight::Leaving,
+                    leaving: weight != Weight::Planned && pod.state.terminates(),
                 };
                 self.neighbours.account(presence, place.node, sign);
             }
@@ -514,7 +514,7 @@ impl Model {
     fn related_places<'m>(&'m self, pod: &'m Pod) -> impl Iterator<Item = (CountedPod<'m>, NodeId)> {
         let asked = self.classes[pod.class].asked.as_ref();
         let related = asked.is_some() || !pod.counted.is_empty();
-        let places = [(&pod.state.hold, pod.state.leaving), (&pod.state.plan, false)];
+        let places = [(&pod.state.hold, pod.state.terminates()), (&pod.state.plan, false)];
         let places = places.into_iter().filter(move |_| related);
         places.filter_map(move |(place, leaving)| {
             let presence = CountedPod {

@@ -174,6 +174,12 @@ impl State {
             plan: None,
         }
     }
+
+    /// It is being deleted or evicted, however long that takes: also if it is stuck, although its resources count as used then.
+    #[must_use]
+    pub fn terminates(&self) -> bool {
+        self.leaving || self.status == Status::Stuck
+    }
 }
 
 /// What the engine has decided about a pod and the API server has not shown yet.

@@ -1,9 +1,9 @@
 //! Relations between pods: for every set of pods that some pod's affinity, anti-affinity or spread constraint selects, how many of them are at each value
 //! of a node label.
 //!
-//! Counters follow every change of a pod, so that a node is checked by a few look-ups. Releasing pods count until they are gone. The next cycle counts new
-//! counters first, and recounts all if nodes changed, or counters were removed. For spread constraints only some nodes count; such counters also
-//! count how many values have how many pods, so that the minimum is known without a scan.
+//! Counters follow every change of a pod, so that a node is checked by a few look-ups. Terminating pods count until they are gone, except for spread
+//! constraints. The next cycle counts new counters first, and recounts all if nodes changed, or counters were removed. For spread constraints only some
+//! nodes count; such counters also count how many values have how many pods, so that the minimum is known without a scan.
 
 mod index;
 mod labelled;
@@ -102,10 +102,10 @@ struct Key {
 pub struct Counter {
     subject: Subject,
     key: usize,
-    /// Pods: all, and the releasing ones among them.
+    /// Pods: all, and the terminating ones among them.
     pods: BTreeMap<u32, (i64, i64)>,
     total: i64,
-    /// Number of values by number of pods that are not releasing. Empty unless only some nodes count.
+    /// Number of values by number of pods that are not terminating. Empty unless only some nodes count.
     levels: BTreeMap<i64, usize>,
     /// Pods with anti-affinity to the subject.
     apart: BTreeMap<u32, i64>,
@@ -169,7 +169,7 @@ pub struct CountedPod<'a> {
     pub counted: &'a [CounterId],
     /// The counters that its class uses.
     pub asked: Option<&'a Asked>,
-    /// It is releasing.
+    /// It terminates: spread constraints do not count it.
     pub leaving: bool,
 }
 
@@ -548,7 +548,7 @@ impl Neighbours {
         self.keys[self.counters[counter].key].distinct
     }
 
-    /// The smallest number of pods, without releasing ones, at any value; 0 if there is no value. Only for spread constraints.
+    /// The smallest number of pods, without terminating ones, at any value; 0 if there is no value. Only for spread constraints.
     #[must_use]
     pub fn fewest(&self, counter: CounterId) -> i64 {
         self.counters[counter]
@@ -573,7 +573,7 @@ impl Neighbours {
         self.counters[counter].pods.get(&value).map_or(0, |pods| pods.0)
     }
 
-    /// Pods counted at a value, without releasing ones.
+    /// Pods counted at a value, without terminating ones.
     #[must_use]
     pub fn staying(&self, counter: CounterId, value: u32) -> i64 {
         self.counters[counter]

@@ -223,29 +223,27 @@ fn best_of_equals(model: &Model, context: Context, pod: PodId, work: &mut Work) 
 /// The best by preferred pod affinity: nodes are tried in levels of equal weight sums, the highest first.
 fn best_by_preferences(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
     let preferences = neighbours::preferences(model, pod);
-    let nodes = context.scope.nodes(model);
-    let mut level = nodes.iter().map(|id| preferences[id.at()]).max();
-    while let Some(at) = level {
-        level = None;
-        let mut equals = NodeSet::default();
-        for id in &nodes {
-            let preference = preferences[id.at()];
-            if preference == at {
-                equals.add(id.at());
-            } else if preference < at {
-                level = level.max(Some(preference));
-            }
-        }
-        let scope = Scope {
-            among: Some(&equals),
-            ..context.scope
-        };
-        let found = best_of_equals(model, Context { scope, ..context }, pod, work);
-        if found.is_some() {
-            return found;
-        }
+    let preference = |id: &NodeId| preferences[id.at()];
+    let mut nodes = context.scope.nodes(model);
+    // Sorted once, not searched for each level: tenants can give every node a sum of its own.
+    nodes.sort_by_key(|id| Reverse(preference(id)));
+    work.nodes_tested += nodes.len() as u64;
+    let mut levels = nodes.chunk_by(|left, right| preference(left) == preference(right));
+    levels.find_map(|level| best_of_these(model, context, level, pod, work))
+}
+
+/// The best of some nodes, as far as they are candidates, without preferred groups. A few are tested one by one, so that the index is not walked for each few.
+fn best_of_these(model: &Model, context: Context, nodes: &[NodeId], pod: PodId, work: &mut Work) -> Option<NodeId> {
+    if are_few(nodes.len(), model) {
+        return pick(model, context, nodes, pod, work);
     }
-    None
+    let candidates = nodes.iter().filter(|id| context.scope.has(**id));
+    let among: NodeSet = candidates.map(|id| id.at()).collect();
+    let scope = Scope {
+        among: Some(&among),
+        preferred: None,
+    };
+    best_of_equals(model, Context { scope, ..context }, pod, work)
 }
 
 /// The best of the preferred groups, tried in order.
@@ -266,19 +264,7 @@ fn best_of_groups(
     });
     let groups = preferred.groups().enumerate().skip(first);
     for (at, group) in groups {
-        let found = if are_few(group.len(), model) {
-            pick(model, context, group, id, work)
-        } else {
-            let mut nodes = NodeSet::default();
-            for id in group.iter().filter(|id| context.scope.has(**id)) {
-                nodes.add(id.at());
-            }
-            let scope = Scope {
-                among: Some(&nodes),
-                preferred: None,
-            };
-            best_of_equals(model, Context { scope, ..context }, id, work)
-        };
+        let found = best_of_these(model, context, group, id, work);
         if found.is_some() {
             if lasting {
                 preferred.note_open(kind, at);

@@ -227,7 +227,7 @@ impl Spreading {
         let class = &model.classes()[pod.class];
         let asked = class.asked.as_ref().filter(|asked| !asked.spread.is_empty())?;
         let constraints = &class.constraints.relations.as_ref()?.spread;
-        let stays = pod.state.hold.as_ref().filter(|_| !pod.state.leaving);
+        let stays = pod.state.hold.as_ref().filter(|_| !pod.state.terminates());
         let limit = |(constraint, &counter): (&Spread, &CounterId)| {
             let counted = pod.counted.contains(&counter);
             let mine = stays.and_then(|place| model.neighbours().value(counter, place.node));

@@ -94,6 +94,7 @@ impl Model {
         {
             self.stuck_at.pop_first();
             if self.pods[id].state.status == Status::Releasing {
+                // Its resources count as used again; spread constraints still leave it out (`State::terminates`).
                 let state = State {
                     status: Status::Stuck,
                     leaving: false,

@@ -83,6 +83,98 @@ proptest! {
     }
 }
 
+/// So many nodes that a few of them are tested without the index.
+const MANY: usize = 40;
+
+/// A model of nodes of 16 milli-cores in seven zones; pods of one milli-core that like those of `app=b`, by node, weight and node label; and so many of `app=b`
+/// that wait for `cpu` milli-cores each.
+fn liked(likes: &[(usize, i32, &str)], waiting: usize, cpu: i64) -> Model {
+    let nodes = (0..MANY).map(|at| (format!("n{at:02}"), format!("C16 zone=z{}", at % 7)));
+    let nodes: Vec<(String, String)> = nodes.collect();
+    let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, text)| (&**name, &**text)).collect();
+    let texts: Vec<String> = likes
+        .iter()
+        .map(|(_, weight, label)| format!("likes {weight} app=b by {label}"))
+        .collect();
+    let running = likes.iter().zip(&texts);
+    let running: Vec<(&str, &str, &str)> = running
+        .map(|((on, ..), text)| (nodes[*on].0, "app=a", &**text))
+        .collect();
+    let waiting = (0..waiting).map(|number| {
+        let mut pod = made(100 + number, "app=b", "");
+        pod.needs_mut().request.cpu = cpu;
+        pod
+    });
+    model_of(&nodes, &running, waiting.collect())
+}
+
+fn waiting_pods(model: &Model) -> Vec<PodId> {
+    let waits = |pod: &PodId| model.pods()[*pod].state.status == Status::Pending;
+    model.pods().ids().filter(waits).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Most levels of preference have few nodes, and some have many: the node is the one that the plain scores give.
+    #[test]
+    fn levels_of_preference_are_tried_from_the_highest_on_whatever_their_size(
+        likes in prop::collection::vec(
+            (
+                0..MANY,
+                prop::sample::select(vec![-3, -1, 1, 2, 9]),
+                prop::sample::select(vec!["zone", "kubernetes.io/hostname"]),
+            ),
+            1..12,
+        ),
+        cpu in 5..15_i64,
+    ) {
+        let mut model = liked(&likes, 12, cpu);
+        let policy = Policy::default();
+        let scorers = Scorers::of(&policy);
+        let rejected = RefCell::default();
+        for pod in waiting_pods(&model) {
+            let class = model.pods()[pod].class;
+            rules::refresh_class(&mut model, class);
+            let context = Context { policy: &policy, scorers: &scorers, scope: Scope::default(), spreading: None, rejected: Some(&rejected) };
+            let mut work = Work::default();
+            let found = best_node(&mut model, context, pod, &mut work);
+            prop_assert_eq!(found, scan(&model, Context { rejected: None, ..context }, pod, &mut work));
+            if let Some(node) = found {
+                model.allocate(pod, Place::new(node, Extras::default()));
+            }
+        }
+    }
+}
+
+/// Each node is ranked once, and tested at most once.
+#[test]
+fn a_preference_of_its_own_on_each_node_costs_two_steps_a_node() {
+    let likes: Vec<(usize, i32, &str)> = (0..MANY)
+        .map(|at| (at, at as i32 + 1, "kubernetes.io/hostname"))
+        .collect();
+    let steps = |cpu: i64| {
+        let mut model = liked(&likes, 1, cpu);
+        let pod = waiting_pods(&model)[0];
+        let class = model.pods()[pod].class;
+        rules::refresh_class(&mut model, class);
+        let policy = Policy::default();
+        let context = Context {
+            policy: &policy,
+            scorers: &Scorers::of(&policy),
+            scope: Scope::default(),
+            spreading: None,
+            rejected: None,
+        };
+        let mut work = Work::default();
+        let found = best_node(&mut model, context, pod, &mut work);
+        let found = found.map(|id| model.nodes()[id].name.to_string());
+        (found, work.nodes_tested as usize)
+    };
+    assert_eq!(steps(15), (Some("n39".to_owned()), MANY + 1));
+    assert_eq!(steps(16), (None, 2 * MANY));
+}
+
 /// A node: whole GPUs, the policy of its kubelet (`None` = unknown), GPUs of each zone, and the NUMA nodes of devices that pods may claim.
 type RandomNode = (u8, Option<NumaPolicy>, Vec<u8>, Vec<u8>);
 
