@@ -146,8 +146,8 @@ pub enum PackedChange {
     /// An object was deleted; carries its last known state.
     Deleted(PackedObject),
     /// The in-process grouper has found a pod's pod group. It counts until the API server shows another: the annotation of a pod that has a node
-    /// or no owners overrides it, and a PodGroup object of that name overrides the one given here. The pod is known before its grouping: an
-    /// unknown one has been deleted.
+    /// or no owners overrides it, and a PodGroup object of that name overrides the one given here, except for minimums and sub-groups, which count
+    /// before they are written. The pod is known before its grouping: an unknown one has been deleted.
     Grouped(GroupDraft),
     /// The grouper does not group a pod any more.
     Ungrouped(PodRef),

@@ -5,11 +5,14 @@
 //!   PodGroup;
 //! - namespaces take turns, pod by pod (`fair`), so that a tenant with many changes or slow owner reads delays only its own pods;
 //! - `grouped_pods` holds the groups of pods; `writer` writes PodGroups shortly after, and the annotation of pods that are still pending
-//!   then (a pod that is bound at once gets it with its Binding).
+//!   then (a pod that is bound at once gets it with its Binding);
+//! - `classes` has groups computed again when priority classes that they name are created or deleted.
 //!
 //! Absent: pod groups created by other clients. Pods annotated `kai.scheduler/skip-podgrouper`, and ownerless pods that name a group
 //! of their own, are left alone. While grouping is switched off, pods are ignored, and only the scheduler's timestamps are written.
 
+mod absent_classes;
+mod classes;
 mod grouped_pods;
 pub mod merge;
 mod writer;
@@ -40,7 +43,7 @@ use crate::components::watches::Stores;
 use crate::components::write_slots::WriteSlots;
 use crate::components::{Context, Error, panics, pods};
 use grouped_pods::{Entry, GroupedPods, Member};
-use writer::PodGroupWriter;
+use writer::{PodGroupWriter, Written};
 
 /// Wait before a pod whose owners cannot be read is tried again: first and longest.
 const RETRY: Backoff = Backoff {
@@ -101,7 +104,7 @@ pub async fn run(
             room = bus.schedulers.room(), if !grouper.outbox.is_empty() => room?,
             Some(walked) = grouper.walks.join_next() => grouper.returned(joined("owner walk", walked)?),
             Some(written) = grouper.writer.writes.join_next() => {
-                grouper.writer.written(joined("pod group write", written)?, &grouper.grouped_pods);
+                grouper.written(joined("pod group write", written)?);
             }
             Ok(()) = leading.changed() => grouper.writer.leading_changed(&grouper.grouped_pods),
             slot = slots.due(due) => grouper.writer.write_next(slot, &grouper.grouped_pods),
@@ -134,6 +137,8 @@ struct Grouper {
     bus: Bus,
     owners: Arc<Owners>,
     grouped_pods: GroupedPods,
+    /// Priority classes that exist.
+    classes: HashSet<Box<str>>,
     /// Gangs that pods have left: one of their pods is grouped again.
     left: Agenda<GroupKey>,
     writer: PodGroupWriter,
@@ -171,6 +176,7 @@ impl Grouper {
             stores,
             bus,
             grouped_pods: GroupedPods::default(),
+            classes: HashSet::new(),
             left: Agenda::default(),
             addressed: HashSet::new(),
             queue: Fair::default(),
@@ -221,7 +227,17 @@ impl Grouper {
                 self.writer.drop_group(&key);
                 self.grouped_pods.retry_members(&key, Instant::now() + AFTER_DELETION);
             }
-            Change::Applied(Object::PodGroup(group)) => self.writer.group_seen(&group),
+            Change::Applied(Object::PodGroup(group)) => {
+                if let Some(group) = self.writer.group_seen(&group) {
+                    self.tell_minimums(group);
+                }
+            }
+            Change::Applied(Object::PriorityClass(class)) => {
+                self.class_changed(class.metadata.name.as_deref().unwrap_or_default(), true);
+            }
+            Change::Deleted(Object::PriorityClass(class)) => {
+                self.class_changed(class.metadata.name.as_deref().unwrap_or_default(), false);
+            }
             Change::Applied(Object::Namespace(namespace)) => self.namespace(&namespace),
             Change::Deleted(Object::Namespace(namespace)) => {
                 self.addressed
@@ -412,8 +428,8 @@ impl Grouper {
             return;
         }
         if let Some(key) = self.settled(&pod).filter(|_| is_new) {
-            self.grouped_pods.assign(&pod, key, None);
-            return;
+            self.grouped_pods.assign(&pod, key.clone(), None);
+            return self.note_absent_classes(&key, &pod, &[]);
         }
         // Owners of a new pod may have changed since they were cached.
         if !anew
@@ -545,10 +561,11 @@ impl Grouper {
                 self.skipped(&pod);
                 left.iter().for_each(|group| self.others_again(group));
             }
-            Ok(Ok(Found::Group(grouped, _))) => {
+            Ok(Ok(Found::Group(grouped, owners))) => {
                 let key = pods::group_key(&grouped.group.metadata);
                 let others_move = anew && self.writer.has_other_sub_groups(&key, &grouped.group);
                 self.grouped(&member, &pod, *grouped);
+                self.note_absent_classes(&key, &pod, &owners);
                 if others_move {
                     self.others_again(&key);
                 }
@@ -611,6 +628,24 @@ impl Grouper {
             sub_group: grouped.sub_group,
         };
         self.outbox.push_back(grouping.into());
+    }
+
+    /// A write has ended.
+    fn written(&mut self, written: Written) {
+        if let Some(group) = self.writer.written(written, &self.grouped_pods) {
+            self.tell_minimums(group);
+        }
+    }
+
+    /// The scheduler takes minimums and sub-groups of a group from the last grouping of one of its pods: so it is told of those that the API server has.
+    fn tell_minimums(&mut self, group: Arc<PodGroup>) {
+        let key = pods::group_key(&group.metadata);
+        let grouping = self.grouped_pods.one(&key).map(|entry| Grouping {
+            pod: entry.pod.clone(),
+            group,
+            sub_group: entry.sub_group.as_deref().map(str::to_owned),
+        });
+        self.outbox.extend(grouping.map(ToScheduler::from));
     }
 
     /// Where the owners leave them to the pods, the group has the highest class and the strictest preemptibility that its pods state, whichever is grouped

@@ -1,5 +1,8 @@
 //! Pod groups: from PodGroup objects, or, until these exist, as the grouper is about to write them. What they depend on (priority
 //! classes, topologies) and what depends on them.
+//!
+//! The minimums and sub-groups of an existing group count as the grouper has computed them last, until the API server shows them, or the grouper says that it
+//! does not take them. Otherwise pods of a gang that grows would be placed by the old minimums before the new ones are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,6 +14,7 @@ use super::aside::GROUP_FAILED;
 use super::identity::object_key;
 use super::repeated::Repeated;
 use super::{Entry, GroupDraft, Mirror, Output, Problem, bounds, name, packed, pod, pod_group, priority};
+use crate::api::pod_group::SubGroup;
 use crate::api::queue_access::{QueueAccess, not_open};
 use crate::api::{self, PodGroup, Queue, Topology};
 use crate::engine::input::{Event, GroupInput, GroupKey, Hold, Keyed, Name, PodRef, Time};
@@ -18,7 +22,8 @@ use crate::engine::input::{Event, GroupInput, GroupKey, Hold, Keyed, Name, PodRe
 /// A pod group as the grouper is about to write it.
 pub struct Draft {
     key: GroupKey,
-    /// The object; `None` if it was deleted since.
+    /// The object. If one is stored it has the minimums and sub-groups of the grouper and all else of the stored one. `None` if the stored one needs no change,
+    /// or was deleted since.
     group: Option<Arc<packed::Group>>,
     /// How many pods were grouped into it.
     pods: usize,
@@ -98,10 +103,19 @@ impl Mirror {
         }
         let excess = group.excess.as_deref().copied();
         self.aside.limit("PodGroup", || object_key(namespace, name), excess);
-        let old = self.groups.insert(Arc::clone(group));
-        let before = old.as_ref().or_else(|| self.draft(key)).cloned();
-        self.may_be_tried_again(key, before.as_ref(), group);
-        self.group_changed(key, before.as_ref(), Some(group), out);
+        let before = self.group(key).cloned();
+        self.groups.insert(Arc::clone(group));
+        self.redraft(group);
+        let after = Arc::clone(self.group(key).unwrap_or(group));
+        self.may_be_tried_again(key, before.as_ref(), &after);
+        self.group_changed(key, before.as_ref(), Some(&after), out);
+    }
+
+    /// Bases the draft of a group on its stored object. It ends once the API server shows the same minimums and sub-groups.
+    fn redraft(&mut self, stored: &packed::Group) {
+        if let Some(draft) = self.drafts.get_mut(&stored.key) {
+            draft.group = draft.group.take().and_then(|computed| reshaped(stored, &computed));
+        }
     }
 
     /// A pod group that is set aside is retried when its spec changes.
@@ -131,9 +145,9 @@ impl Mirror {
         self.drafts.get(key)?.group.as_ref()
     }
 
-    /// The effective object: the API server's, else the grouper's.
+    /// The effective object: the API server's, unless the grouper has computed other minimums or sub-groups, or there is none yet.
     pub(super) fn group(&self, key: &GroupKey) -> Option<&Arc<packed::Group>> {
-        self.groups.get(key).or_else(|| self.draft(key))
+        self.draft(key).or_else(|| self.groups.get(key))
     }
 
     /// The engine's input of a pod group, if it is of the shard.
@@ -362,6 +376,9 @@ impl Mirror {
                 if let Some(draft) = mirror.drafts.get_mut(&group.key) {
                     draft.group = Some(Arc::clone(group));
                 }
+                if let Some(stored) = mirror.groups.get(&group.key).cloned() {
+                    mirror.redraft(&stored);
+                }
             });
         }
         out.events.append(&mut pods.events);
@@ -383,13 +400,16 @@ impl Mirror {
                 .get_or_insert_with(&group, || Draft::empty(&group, created));
             draft.pods += usize::from(!stays);
             draft.since = draft.since.min(created);
-            if mirror.groups.get(&group).is_none() {
-                let mut unwritten: packed::Group = Arc::clone(&grouping.group).into();
-                if grouping.group.metadata.creation_timestamp.is_none() {
-                    unwritten.created = draft.since;
+            let mut computed: packed::Group = Arc::clone(&grouping.group).into();
+            draft.group = match mirror.groups.get(&group) {
+                Some(stored) => reshaped(stored, &computed),
+                None => {
+                    if grouping.group.metadata.creation_timestamp.is_none() {
+                        computed.created = draft.since;
+                    }
+                    Some(Arc::new(computed))
                 }
-                draft.group = Some(Arc::new(unwritten));
-            }
+            };
         });
         if let Some(before) = before.filter(|_| !stays) {
             self.leave_draft(&before.group, out);
@@ -410,4 +430,26 @@ impl Mirror {
             self.aside.forget_group(group);
         }
     }
+}
+
+/// What nobody but the grouper decides about its groups: minimums and sub-groups.
+fn shape(group: &packed::Group) -> (Option<i32>, Option<i32>, &[SubGroup]) {
+    let whole = group.whole.as_deref();
+    let sub_groups = whole.map(|whole| whole.spec.sub_groups.as_slice());
+    (group.min_member, group.min_sub_group, sub_groups.unwrap_or_default())
+}
+
+/// The stored group with the minimums and sub-groups of the computed one; `None` if it has these.
+fn reshaped(stored: &packed::Group, computed: &packed::Group) -> Option<Arc<packed::Group>> {
+    let (min_member, min_sub_group, sub_groups) = shape(computed);
+    if shape(stored) == (min_member, min_sub_group, sub_groups) {
+        return None;
+    }
+    let mut group = stored.clone();
+    (group.min_member, group.min_sub_group) = (min_member, min_sub_group);
+    group.excess = computed.excess.clone().or(group.excess);
+    let mut whole = stored.whole.as_deref().cloned().unwrap_or_default();
+    whole.spec.sub_groups = sub_groups.to_vec();
+    group.whole = Some(Arc::new(whole));
+    Some(Arc::new(group))
 }

@@ -1,6 +1,7 @@
 //! The joins: which events a change of one object produces for others, and which changes produce none.
 
 mod bounds;
+mod drafts;
 mod history;
 mod room;
 

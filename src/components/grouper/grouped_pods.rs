@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 
+use super::absent_classes::AbsentClasses;
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label, preemptibility};
 use crate::components::bus::{GroupKey, PodRef};
@@ -35,6 +36,8 @@ pub struct Entry {
     pub names_a_group: bool,
     /// It names its group.
     pub names_its_group: bool,
+    /// The group that it names and was bound in, until it is grouped.
+    bound_in: Option<GroupKey>,
     names_its_sub_group: bool,
     /// Grows with every change that grouping depends on; the result of an owner walk of an older version is dropped.
     pub version: u64,
@@ -169,6 +172,10 @@ impl Members {
 pub struct GroupedPods {
     pods: HashMap<Arc<str>, Entry>,
     members: HashMap<GroupKey, Members>,
+    /// Bound pods that are not grouped yet, by the group that they name: after a restart, others of their group may be grouped first.
+    bound_in: HashMap<GroupKey, Members>,
+    /// Priority classes that groups name in vain.
+    pub absent_classes: AbsentClasses,
     /// Groups whose pods do not all state the same class and preemptibility.
     mixed: HashSet<GroupKey>,
     /// Pods that have not ended and have no group.
@@ -190,9 +197,11 @@ impl GroupedPods {
         {
             entry.see(pod);
             self.index(uid);
+            self.index_bound(pod);
             return false;
         }
         self.versions += 1;
+        self.bind_in(uid, None);
         let earlier = self.pods.remove(uid);
         let known = earlier
             .as_ref()
@@ -208,6 +217,7 @@ impl GroupedPods {
             non_preemptible: non_preemptible(pod),
             names_a_group: false,
             names_its_group: false,
+            bound_in: None,
             names_its_sub_group: false,
             version: self.versions,
             group,
@@ -225,6 +235,7 @@ impl GroupedPods {
         }
         self.pods.insert(Arc::clone(&entry.pod.uid), entry);
         self.index(uid);
+        self.index_bound(pod);
         true
     }
 
@@ -239,10 +250,39 @@ impl GroupedPods {
         }
     }
 
+    /// Keeps `bound_in` up to date with a pod.
+    fn index_bound(&mut self, pod: &Pod) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let counts = |entry: &&Entry| entry.bound && !entry.finished && entry.group.is_none();
+        let bound = self.pods.get(uid).filter(counts);
+        let group = bound.and_then(|_| pods::annotated_group(pod));
+        self.bind_in(uid, group);
+    }
+
+    /// Records the group that a bound pod names, or that it names none or is grouped.
+    fn bind_in(&mut self, uid: &str, group: Option<GroupKey>) {
+        let Some(entry) = self.pods.get_mut(uid).filter(|entry| entry.bound_in != group) else {
+            return;
+        };
+        let uid = Arc::clone(&entry.pod.uid);
+        if let Some(before) = std::mem::replace(&mut entry.bound_in, group.clone())
+            && self.bound_in.get_mut(&before).is_some_and(|pods| pods.remove(&uid))
+        {
+            self.bound_in.remove(&before);
+        }
+        if let Some(group) = group {
+            self.bound_in
+                .entry(group)
+                .and_modify(|pods| pods.insert(&uid))
+                .or_insert(Members::One(uid));
+        }
+    }
+
     /// Removes a pod. Returns its group if it was the last member.
     pub fn forget(&mut self, pod: &Pod) -> Option<GroupKey> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.drop_retry(uid);
+        self.bind_in(uid, None);
         let entry = self.pods.remove(uid)?;
         self.ungrouped.remove(&entry.member());
         self.leave(uid, entry.group?)
@@ -258,6 +298,7 @@ impl GroupedPods {
         let previous = entry.group.replace(group.clone());
         entry.see_names(pod);
         let uid = Arc::clone(&entry.pod.uid);
+        self.bind_in(&uid, None);
         let previous = previous.filter(|previous| *previous != group);
         let left = previous.and_then(|previous| self.leave(&uid, previous));
         self.index(&uid);
@@ -289,6 +330,7 @@ impl GroupedPods {
         if self.members.get_mut(&group).is_some_and(|members| members.remove(uid)) {
             self.members.remove(&group);
             self.mixed.remove(&group);
+            self.absent_classes.forget(&group);
         }
         (!self.members.contains_key(&group)).then_some(group)
     }
@@ -327,30 +369,51 @@ impl GroupedPods {
 
     /// The pods of the group.
     fn entries(&self, group: &GroupKey) -> impl Iterator<Item = &Entry> {
-        let uids = self.members.get(group).into_iter().flat_map(Members::iter);
+        self.all_of(self.members.get(group))
+    }
+
+    /// The pods that were bound in the group and are not grouped yet.
+    fn bound_before(&self, group: &GroupKey) -> impl Iterator<Item = &Entry> {
+        self.all_of(self.bound_in.get(group))
+    }
+
+    fn all_of<'a>(&'a self, pods: Option<&'a Members>) -> impl Iterator<Item = &'a Entry> {
+        let uids = pods.into_iter().flat_map(Members::iter);
         uids.filter_map(move |uid| self.pods.get(uid))
     }
 
     /// Whether a pod of the group is on a node.
     pub fn runs(&self, group: &GroupKey) -> bool {
-        self.entries(group).any(|pod| pod.bound && !pod.finished)
+        self.bound_in.contains_key(group) || self.entries(group).any(|pod| pod.bound && !pod.finished)
     }
 
-    /// The highest rank of a pod of the group by what pods state themselves. Where all state the same, only one is looked at.
+    /// The highest rank of a pod of the group by what pods state themselves. Where all members state the same, only one is looked at.
     pub fn highest<'a, R: Ord>(&'a self, group: &GroupKey, rank: impl Fn(&'a Entry) -> Option<R>) -> Option<R> {
         let most = if self.mixed.contains(group) { usize::MAX } else { 1 };
-        let pods = self.entries(group).filter(|entry| !entry.finished);
-        pods.take(most).filter_map(rank).max()
+        let members = self.entries(group).filter(|entry| !entry.finished).take(most);
+        members.chain(self.bound_before(group)).filter_map(rank).max()
     }
 
-    /// Chooses a pod that stays in the group to be grouped again with its owners read anew: one that waits, else any.
-    pub fn one_anew(&mut self, group: &GroupKey) -> Option<Member> {
+    /// A pod that stays in the group: one that waits, else any.
+    pub fn one(&self, group: &GroupKey) -> Option<&Entry> {
         let waiting = self.entries(group).find(|entry| entry.waits());
-        let one = waiting.or_else(|| self.entries(group).find(|entry| !entry.leaving && !entry.finished));
-        let uid = Arc::clone(&one?.pod.uid);
+        waiting.or_else(|| self.entries(group).find(|entry| !entry.leaving && !entry.finished))
+    }
+
+    /// Chooses a pod that stays in the group to be grouped again with its owners read anew.
+    pub fn one_anew(&mut self, group: &GroupKey) -> Option<Member> {
+        let uid = Arc::clone(&self.one(group)?.pod.uid);
         let entry = self.pods.get_mut(&uid)?;
         entry.anew = true;
         Some(entry.member())
+    }
+
+    /// What a walk that is under way finds for the pod does not count.
+    pub fn outdate(&mut self, uid: &str) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            self.versions += 1;
+            entry.version = self.versions;
+        }
     }
 
     /// Every pod.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::api::PodGroup;
 use crate::api::names::annotation;
-use crate::api::pod_group::PodGroupSpec;
+use crate::api::pod_group::{PodGroupSpec, SubGroup};
 use crate::components::Settings;
 use crate::components::bus::Times;
 use crate::mirror::priority::{Classes, preemptible};
@@ -19,8 +19,7 @@ pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Setting
         return desired.clone();
     };
     let mut merged = existing.clone();
-    merged.spec.min_member = desired.spec.min_member;
-    merged.spec.min_sub_group = desired.spec.min_sub_group;
+    take_minimums(&mut merged.spec, &desired.spec);
     merged
         .spec
         .priority_class_name
@@ -31,7 +30,6 @@ pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Setting
         .spec
         .staleness_grace_period
         .clone_from(&desired.spec.staleness_grace_period);
-    merged.spec.sub_groups.clone_from(&desired.spec.sub_groups);
     if desired
         .spec
         .topology_constraint
@@ -62,6 +60,17 @@ pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Setting
     drop_empty(&mut merged.metadata.labels);
     drop_empty(&mut merged.metadata.annotations);
     merged
+}
+
+/// Minimums and sub-groups of a pod group, which follow its workload alone.
+pub fn minimums(spec: &PodGroupSpec) -> (Option<i32>, Option<i32>, &[SubGroup]) {
+    (spec.min_member, spec.min_sub_group, spec.sub_groups.as_slice())
+}
+
+/// Takes them over from another.
+pub fn take_minimums(spec: &mut PodGroupSpec, from: &PodGroupSpec) {
+    (spec.min_member, spec.min_sub_group) = (from.min_member, from.min_sub_group);
+    spec.sub_groups.clone_from(&from.sub_groups);
 }
 
 /// Keeps a pod group with running pods preemptible, since it may hold more than its queue's quota: its class and preemptibility stay. Returns

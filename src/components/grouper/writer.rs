@@ -12,12 +12,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
+use smol_str::SmolStr;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::grouped_pods::{Entry, GroupedPods, Member};
-use super::merge::{merge, set_times, stay_preemptible};
+use super::merge::{merge, minimums, set_times, stay_preemptible, take_minimums};
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label, object, reason};
 use crate::components::agenda::Agenda;
@@ -45,6 +46,21 @@ const RETRY: Backoff = Backoff {
     first: Duration::from_millis(200),
     longest: Duration::from_secs(60),
 };
+/// After this time without such a change, the next change by others of what was written counts as the first. Much longer than the longest wait.
+const CALM: Duration = Duration::from_mins(10);
+
+/// Whether the API server takes the desired minimums and sub-groups of a group. The scheduler uses them before they are written, so it is told if the API server
+/// keeps others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Minimums {
+    /// Not known: they have changed since the last write began.
+    #[default]
+    New,
+    /// They are written, or their write is under way.
+    Sent,
+    /// It has refused the write, or had others afterwards: those count.
+    Overruled,
+}
 
 /// The desired state of one pod group.
 #[derive(Default)]
@@ -63,16 +79,32 @@ struct DesiredGroup {
     gang: bool,
     /// Consecutive writes that failed, or after which the API server has another group than was written.
     failures: u32,
+    /// Whether the API server takes its minimums and sub-groups.
+    minimums: Minimums,
+    /// The priority class that it is to have.
+    class: Option<SmolStr>,
+    /// The API server has the group as it is to be.
+    in_place: bool,
+    /// How often others have changed that, and when they did so last.
+    reverts: u32,
+    reverted: Option<Instant>,
 }
 
 impl DesiredGroup {
-    /// The delay of the next write.
+    /// The delay of the next write. The first change by others is undone at once: it may be a mistake.
     fn delay(&self) -> Duration {
-        if self.failures == 0 {
-            WRITE_AFTER
-        } else {
-            RETRY.wait(self.failures)
+        match self.failures.max(self.reverts.saturating_sub(1)) {
+            0 => WRITE_AFTER,
+            times => RETRY.wait(times),
         }
+    }
+
+    /// Others have changed what was written, and may do so each time.
+    fn count_revert(&mut self) {
+        let now = Instant::now();
+        let is_calm = self.reverted.is_none_or(|last| now - last > CALM);
+        self.reverts = if is_calm { 1 } else { self.reverts.saturating_add(1) };
+        self.reverted = Some(now);
     }
 }
 
@@ -127,14 +159,20 @@ impl PodGroupWriter {
         }
     }
 
-    /// Sets the group that a workload defines. Returns the merged group: an existing one keeps its queue.
+    /// Sets the group that a workload defines. Returns the group that the scheduler is to use: an existing one keeps its queue, and also its minimums and sub-groups
+    /// if the API server does not take the desired ones.
     pub fn desire(&mut self, key: &GroupKey, desired: &PodGroup, grouped_pods: &GroupedPods) -> Arc<PodGroup> {
-        let existing = self.existing(key);
-        let earlier = existing.is_none().then(|| self.desired(key)).flatten();
+        let (existing, earlier) = (self.existing(key), self.desired(key));
+        let is_new = earlier
+            .as_ref()
+            .is_none_or(|earlier| minimums(&earlier.spec) != minimums(&desired.spec));
         let before = existing.as_deref().or(earlier.as_ref());
         let mut merged = merge(before, desired, &self.context.settings);
         self.stays_preemptible(key, &mut merged, before, grouped_pods);
         let desired_group = self.desired_groups.entry(key.clone()).or_default();
+        if is_new {
+            desired_group.minimums = Minimums::New;
+        }
         desired_group.gang = is_gang(&merged);
         // A process that starts later finds only the queue that the pod names by then: another one must be written.
         let names_its_queue = merged.spec.queue == desired.spec.queue;
@@ -149,7 +187,13 @@ impl PodGroupWriter {
             .priority_class_name
             .clone_from(&merged.spec.priority_class_name);
         kept.spec.preemptibility.clone_from(&merged.spec.preemptibility);
+        desired_group.class = kept.spec.priority_class_name.as_deref().map(SmolStr::new);
         desired_group.desired = Compact::json(&mut kept).map(|json| Compact::of(&json));
+        if desired_group.minimums == Minimums::Overruled
+            && let Some(existing) = &existing
+        {
+            take_minimums(&mut merged.spec, &existing.spec);
+        }
         // If `always_bind_requests` is set, Bindings wait until the PodGroup exists.
         let awaited = self.context.settings.sharing.always_bind_requests;
         let after = if existing.is_some() || awaited {
@@ -181,19 +225,27 @@ impl PodGroupWriter {
         self.queue_if_needed(key, WRITE_AFTER);
     }
 
-    /// Records the group as the watch shows it.
-    pub fn group_seen(&mut self, group: &PodGroup) {
+    /// Records the group as the watch shows it. Returns it if the scheduler must be told of its minimums and sub-groups.
+    pub fn group_seen(&mut self, group: &PodGroup) -> Option<Arc<PodGroup>> {
         let key = pods::group_key(&group.metadata);
-        if let Some(desired_group) = self.desired_groups.get_mut(&key)
-            && desired_group
-                .written
-                .as_ref()
-                .is_none_or(|written| is_as_new(group.metadata.resource_version.as_deref(), written))
+        let desired_group = self.desired_groups.get_mut(&key)?;
+        if let Some(written) = &desired_group.written
+            && !is_as_new(group.metadata.resource_version.as_deref(), written)
         {
-            desired_group.written = None;
-            let delay = desired_group.delay();
-            self.queue_if_needed(&key, delay);
+            return None;
         }
+        desired_group.written = None;
+        let differs = self.differs(&key);
+        let desired_group = self.desired_groups.get_mut(&key)?;
+        if differs && desired_group.in_place {
+            desired_group.count_revert();
+        }
+        desired_group.in_place = !differs;
+        let (delay, is_overruled) = (desired_group.delay(), desired_group.minimums == Minimums::Overruled);
+        if differs {
+            self.queue(&key, delay);
+        }
+        if is_overruled { self.compare(&key) } else { None }
     }
 
     /// All groups have been listed: one that was written and is not among them was deleted, maybe before the watch could show it.
@@ -261,6 +313,15 @@ impl PodGroupWriter {
             let before = desired.spec.sub_groups.iter().map(|part| &part.name);
             before.ne(group.spec.sub_groups.iter().map(|part| &part.name))
         })
+    }
+
+    /// The groups that are to have this priority class.
+    pub fn of_class(&self, class: &str) -> Vec<GroupKey> {
+        let all = self.desired_groups.iter();
+        let named = all.filter(|(_, group)| group.class.as_deref() == Some(class));
+        let mut keys: Vec<_> = named.map(|(key, _)| key.clone()).collect();
+        keys.sort_unstable();
+        keys
     }
 
     /// Whether more than one pod of the group start together, or in sub-groups.
@@ -407,8 +468,17 @@ impl PodGroupWriter {
         (existing.as_deref() != Some(&target)).then_some((context, existing, target))
     }
 
+    /// Whether the group is to be written.
+    fn differs(&self, key: &GroupKey) -> bool {
+        self.context.leads_something() && self.target(key).is_some()
+    }
+
     fn queue_if_needed(&mut self, key: &GroupKey, after: Duration) {
-        if self.context.leads_something() && self.target(key).is_some() {
+        let differs = self.differs(key);
+        if let Some(desired_group) = self.desired_groups.get_mut(key) {
+            desired_group.in_place = !differs;
+        }
+        if differs {
             self.queue(key, after);
         }
     }
@@ -426,6 +496,7 @@ impl PodGroupWriter {
             .clone_from(&group.spec.priority_class_name);
         desired.spec.preemptibility.clone_from(&group.spec.preemptibility);
         if let Some(desired_group) = self.desired_groups.get_mut(key) {
+            desired_group.class = desired.spec.priority_class_name.as_deref().map(SmolStr::new);
             desired_group.desired = Compact::json(&mut desired).map(|json| Compact::of(&json));
         }
     }
@@ -443,6 +514,11 @@ impl PodGroupWriter {
             if existing.as_deref() == Some(&target) {
                 return None;
             }
+        }
+        if let Some(desired_group) = self.desired_groups.get_mut(key)
+            && desired_group.minimums == Minimums::New
+        {
+            desired_group.minimums = Minimums::Sent;
         }
         let key = key.clone();
         let api: Api<PodGroup> = Api::namespaced(context.writes, key.namespace());
@@ -462,14 +538,17 @@ impl PodGroupWriter {
         Some(write.boxed())
     }
 
-    /// Handles the answer to a write.
-    pub fn written(&mut self, written: Written, grouped_pods: &GroupedPods) {
+    /// Handles the answer to a write. Returns a group if the scheduler must be told of its minimums and sub-groups.
+    pub fn written(&mut self, written: Written, grouped_pods: &GroupedPods) -> Option<Arc<PodGroup>> {
         if let Some(error) = written.error().filter(|error| failure(error) == Failure::Refused) {
             self.refused(&written, error, grouped_pods);
         }
         match written {
             Written::Group(key, result) => self.group_written(&key, result),
-            Written::Pod(pod, result) => self.pod_written(&pod, result),
+            Written::Pod(pod, result) => {
+                self.pod_written(&pod, result);
+                None
+            }
         }
     }
 
@@ -485,35 +564,57 @@ impl PodGroupWriter {
         }
     }
 
-    fn group_written(&mut self, key: &GroupKey, result: Result<Option<Arc<PodGroup>>, kube::Error>) {
+    fn group_written(
+        &mut self,
+        key: &GroupKey,
+        result: Result<Option<Arc<PodGroup>>, kube::Error>,
+    ) -> Option<Arc<PodGroup>> {
         self.agenda.finish(key);
         let outdated = self.outdated.remove(key);
-        let Some(desired_group) = self.desired_groups.get_mut(key) else {
-            return;
-        };
-        match result {
+        let desired_group = self.desired_groups.get_mut(key)?;
+        let was_overruled = desired_group.minimums == Minimums::Overruled;
+        let may_stay_other = match result {
             Ok(group) => {
                 // The watch may have shown a later state before the answer came.
                 let shown = self.stores.pod_groups.version(key.namespace(), key.name());
                 let is_shown = |group: &PodGroup| shown.is_some() && is_as_new(shown.as_deref(), group);
                 desired_group.written = group.filter(|group| !outdated && !is_shown(group));
-                self.ended(key);
+                self.ended(key) || was_overruled
             }
-            Err(error) => self.failed(key, &error),
-        }
+            Err(error) => {
+                self.failed(key, &error);
+                failure(&error) == Failure::Refused
+            }
+        };
+        if may_stay_other { self.compare(key) } else { None }
     }
 
     /// A write has succeeded. If the group still differs, the API server has changed what was written, and would do so again. Changes since then are queued.
-    fn ended(&mut self, key: &GroupKey) {
-        let differs = self.context.leads_something() && self.target(key).is_some();
-        let Some(desired_group) = self.desired_groups.get_mut(key) else {
-            return;
-        };
-        desired_group.failures = if differs { desired_group.failures + 1 } else { 0 };
-        let delay = desired_group.delay();
-        if differs {
-            self.queue(key, delay);
+    /// Returns whether it differs.
+    fn ended(&mut self, key: &GroupKey) -> bool {
+        let differs = self.differs(key);
+        if let Some(desired_group) = self.desired_groups.get_mut(key) {
+            desired_group.in_place = !differs;
+            desired_group.failures = if differs { desired_group.failures + 1 } else { 0 };
+            let failures = desired_group.failures;
+            if differs {
+                self.queue(key, RETRY.wait(failures));
+            }
         }
+        differs
+    }
+
+    /// Compares minimums and sub-groups of a group with the desired ones that were sent. Returns it if it has others, or had others before.
+    fn compare(&mut self, key: &GroupKey) -> Option<Arc<PodGroup>> {
+        let (existing, desired) = (self.existing(key)?, self.desired(key)?);
+        let desired_group = self.desired_groups.get_mut(key)?;
+        if desired_group.minimums == Minimums::New {
+            return None;
+        }
+        let others = minimums(&existing.spec) != minimums(&desired.spec);
+        let before = desired_group.minimums;
+        desired_group.minimums = if others { Minimums::Overruled } else { Minimums::Sent };
+        (others || before == Minimums::Overruled).then_some(existing)
     }
 
     fn failed(&mut self, key: &GroupKey, error: &kube::Error) {

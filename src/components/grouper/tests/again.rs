@@ -1,7 +1,10 @@
 //! Pods that are grouped again though they have not changed, and groups of pods that state different things.
 
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+
 use super::*;
 use crate::components::tests::idle_context;
+use crate::components::watches::Key;
 
 /// A pod of the owner, with further metadata.
 fn pod_of(owner: &Value, name: &str, further: &Value) -> Pod {
@@ -33,10 +36,26 @@ impl Case {
 
     /// The user changes annotations of the Job, of which nobody is told.
     async fn annotate_job(&self, annotations: Value) {
+        self.change_job(json!({"annotations": annotations})).await;
+    }
+
+    /// The same of any of its metadata.
+    async fn change_job(&self, metadata: Value) {
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "team", "name": "job"}});
-        self.lab
-            .patch(&job, json!({"metadata": {"annotations": annotations}}))
-            .await;
+        self.lab.patch(&job, json!({"metadata": metadata})).await;
+    }
+
+    /// The watch shows that a priority class exists, or exists no more.
+    async fn class(&self, name: &str, exists: bool) {
+        let class: PriorityClass = read(json!({"metadata": {"name": name}, "value": 90}));
+        let classes = &self.lab.stores.priority_classes;
+        let change = if exists {
+            Change::Applied(Object::PriorityClass(classes.insert(class).0))
+        } else {
+            classes.remove(&Key::of(&class.metadata));
+            Change::Deleted(Object::PriorityClass(Arc::new(class)))
+        };
+        self.tell(ToGrouper::Change(change)).await;
     }
 
     /// The watch shows that the pod is gone.
@@ -50,6 +69,18 @@ impl Case {
         let sent = std::iter::from_fn(|| self.others.0[0].try_recv().ok());
         sent.filter(|message| matches!(message, ToScheduler::Grouped(_)))
             .count()
+    }
+
+    /// The minimums of groups in these, without repetitions.
+    fn minimums(&mut self) -> Vec<Option<i32>> {
+        let sent = std::iter::from_fn(|| self.others.0[0].try_recv().ok());
+        let minimums = sent.filter_map(|message| match message {
+            ToScheduler::Grouped(grouping) => Some(grouping.group.spec.min_member),
+            _ => None,
+        });
+        let mut minimums: Vec<_> = minimums.collect();
+        minimums.dedup();
+        minimums
     }
 }
 
@@ -180,4 +211,156 @@ async fn a_namespace_that_gets_the_required_labels_has_its_pods_grouped_once() {
         let pods = std::iter::from_fn(|| grouper.queue.pop());
         assert_eq!(pods.count(), queued, "{labels}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_scheduler_is_told_of_minimums_that_the_api_server_refuses() {
+    let mut case = Case::start(Settings::default()).await;
+    let owner = case.job(&asks_for("2")).await;
+    let pod = |name: &str| pod_of(&owner, name, &json!({}));
+    for name in ["p0", "p1", "p2"] {
+        case.show(pod(name)).await;
+    }
+    assert_eq!(case.minimums(), [Some(2)]);
+    let refused = case
+        .lab
+        .fault(Match::verb_on("patch", "podgroups"), refuse(422), Times::Always);
+    case.annotate_job(asks_for("5")).await;
+    case.gone(pod("p0")).await;
+    assert_eq!(case.minimums(), [Some(5), Some(2)], "as computed, then as stored");
+    case.show(pod("p3")).await;
+    assert_eq!(case.minimums(), [Some(2)]);
+
+    case.lab.server.faults().remove(refused);
+    sleep(seconds(120)).await;
+    assert_eq!(case.gang(&owner).await["minMember"], 5);
+    assert_eq!(case.minimums(), [Some(5)]);
+}
+
+/// As when a class and a workload that names it are applied together.
+#[tokio::test(start_paused = true)]
+async fn a_priority_class_that_is_created_or_deleted_after_pods_were_grouped_takes_effect() {
+    let urgent = json!({"labels": {label::PRIORITY_CLASS_NAME: "urgent"}});
+    for by_owner in [false, true] {
+        let case = Case::start(Settings::default()).await;
+        let owner = case.job(&json!({})).await;
+        let (of_job, of_pod) = if by_owner {
+            (urgent.clone(), json!({}))
+        } else {
+            (json!({}), urgent.clone())
+        };
+        case.change_job(of_job).await;
+        case.show(pod_of(&owner, "p0", &of_pod)).await;
+        case.show(pod_of(&owner, "p1", &json!({}))).await;
+        let class = async || case.gang(&owner).await["priorityClassName"].clone();
+        assert_eq!(class().await, "train");
+        for (exists, expected) in [(true, "urgent"), (false, "train"), (true, "urgent")] {
+            case.class("urgent", exists).await;
+            assert_eq!(class().await, expected, "named by the owner: {by_owner}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_found_before_a_priority_class_was_created_does_not_count() {
+    let (bus, _inboxes) = channels(1);
+    let stores = Arc::new(Stores::default());
+    let mut grouper = Grouper::new(idle_context(), Arc::clone(&stores), bus);
+    let (pod, _) = stores.pods.insert(pod());
+    let member = Member::of(&pod);
+    grouper.grouped_pods.record(&pod);
+    grouper.group(&member);
+    let walked = Walked {
+        pod: member.clone(),
+        version: grouper.grouped_pods.get(&member.uid).expect("a pod").version,
+        anew: false,
+        found: Ok(Ok(Found::Skipped)),
+    };
+    grouper.class_changed("urgent", true);
+    grouper.returned(walked);
+    assert_eq!(grouper.queue.pop(), Some(member));
+}
+
+/// A process that has just started knows all pods, and may read the owners of one that waits sooner than those of a bound one.
+#[tokio::test]
+async fn after_a_restart_bound_pods_count_for_their_group_before_they_are_grouped() {
+    let regrouped = |stored: Value, bound: Value, waiting: Value| {
+        let (bus, _inboxes) = channels(1);
+        let stores = Arc::new(Stores::default());
+        let class = json!({"metadata": {"name": "build"}, "value": 100});
+        stores.priority_classes.insert(read(class));
+        let group = |spec: Value| -> PodGroup {
+            read(json!({"metadata": {"namespace": "team", "name": "pg-job-j"}, "spec": spec}))
+        };
+        stores.pod_groups.insert(group(stored));
+        let mut grouper = Grouper::new(idle_context(), Arc::clone(&stores), bus);
+        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "j", "controller": true});
+        let named = json!({annotation::POD_GROUP_NAME: "pg-job-j"});
+        let mut bound = pod_of(&owner, "p0", &json!({"annotations": named, "labels": bound}));
+        bound.spec.as_mut().expect("a spec").node_name = Some("n1".to_owned());
+        let waiting = pod_of(&owner, "p1", &json!({"labels": waiting}));
+        grouper.grouped_pods.record(&bound);
+        grouper.grouped_pods.record(&waiting);
+        let found = Grouped {
+            group: group(json!({"minMember": 1, "priorityClassName": "train"})),
+            sub_group: None,
+            class_of_pods: true,
+            preemptibility_of_pods: true,
+            doubtful: false,
+            rule: String::new(),
+        };
+        grouper.grouped(&Member::of(&waiting), &waiting, found);
+        let Some(ToScheduler::Grouped(grouping)) = grouper.outbox.pop_back() else {
+            panic!("it is not grouped");
+        };
+        let spec = &grouping.group.spec;
+        json!([spec.priority_class_name, spec.preemptibility])
+    };
+    assert_eq!(
+        regrouped(
+            json!({"priorityClassName": "build"}),
+            json!({label::PRIORITY_CLASS_NAME: "build"}),
+            json!({}),
+        ),
+        json!(["build", null])
+    );
+    assert_eq!(
+        regrouped(
+            json!({"priorityClassName": "train", "preemptibility": "non-preemptible"}),
+            json!({label::PREEMPTIBILITY: "non-preemptible"}),
+            json!({label::PREEMPTIBILITY: "preemptible"}),
+        ),
+        json!(["train", "non-preemptible"])
+    );
+    assert_eq!(
+        regrouped(
+            json!({"priorityClassName": "train"}),
+            json!({}),
+            json!({label::PREEMPTIBILITY: "non-preemptible"}),
+        ),
+        json!(["train", null]),
+        "it has pods that run"
+    );
+}
+
+#[test]
+fn a_bound_pod_counts_for_the_group_that_it_names_until_it_is_grouped_or_ends() {
+    let [named, other] = ["named", "other"].map(|name| GroupKey::new("team", name));
+    let mut bound = pod();
+    bound.metadata.annotations = Some([(annotation::POD_GROUP_NAME.to_owned(), "named".to_owned())].into());
+    bound.spec.as_mut().expect("a spec").node_name = Some("n1".to_owned());
+    let mut finished = bound.clone();
+    finished.status.as_mut().expect("a status").phase = Some("Succeeded".to_owned());
+
+    let mut pods = GroupedPods::default();
+    let run = |pods: &GroupedPods| (pods.runs(&named), pods.runs(&other));
+    pods.record(&bound);
+    assert_eq!(run(&pods), (true, false));
+    pods.assign(&bound, other.clone(), None);
+    assert_eq!(run(&pods), (false, true));
+    pods.forget(&bound);
+    assert_eq!(run(&pods), (false, false));
+    pods.record(&bound);
+    pods.record(&finished);
+    assert_eq!(run(&pods), (false, false));
 }

@@ -10,6 +10,13 @@ fn group() -> PodGroup {
     read(json!({"metadata": {"namespace": "team", "name": "g", "uid": "1"}, "spec": {"minMember": 1}}))
 }
 
+/// The same with another minimum.
+fn group_of(minimum: i32) -> PodGroup {
+    let mut group = group();
+    group.spec.min_member = Some(minimum);
+    group
+}
+
 async fn writer() -> (Lab, PodGroupWriter) {
     let lab = Lab::start(Settings::default(), &["team"]).await;
     let (bus, _) = channels(1);
@@ -152,4 +159,74 @@ async fn a_group_that_becomes_non_preemptible_after_its_pods_were_bound_is_left_
     writer.group_seen(&group());
     assert_eq!(writer.next_due(), None, "it is not wanted any more");
     assert!(inboxes.events.try_recv().is_err());
+}
+
+/// Another controller that sets what we write to its own value, each time a moment later.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_others_change_back_is_written_again_ever_more_rarely() {
+    let (lab, mut writer) = writer().await;
+    let (key, pods) = (GroupKey::new("team", "g"), GroupedPods::default());
+    let show = |writer: &mut PodGroupWriter, group: PodGroup| {
+        lab.stores.pod_groups.insert(group.clone());
+        writer.group_seen(&group);
+    };
+    show(&mut writer, group_of(1));
+    writer.desire(&key, &group_of(1), &pods);
+    assert_eq!(writer.next_due(), None);
+    let mut waits = Vec::new();
+    for _ in 0..13 {
+        show(&mut writer, group_of(2));
+        let due = writer.next_due().expect("it differs");
+        waits.push(due - Instant::now());
+        // Its status changes meanwhile.
+        show(&mut writer, group_of(2));
+        assert_eq!(writer.next_due(), Some(due));
+        tokio::time::sleep_until(due).await;
+        assert_eq!(writer.agenda.start(Instant::now()), Some(key.clone()));
+        writer.group_written(&key, Ok(Some(Arc::new(group_of(1)))));
+        show(&mut writer, group_of(1));
+        assert_eq!(writer.next_due(), None);
+    }
+    let doubled = [
+        50, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 60_000, 60_000, 60_000,
+    ];
+    assert_eq!(waits, doubled.map(Duration::from_millis));
+
+    tokio::time::sleep(CALM).await;
+    show(&mut writer, group_of(2));
+    let at_once = Instant::now() + WRITE_AFTER;
+    assert_eq!(writer.next_due(), Some(at_once), "after a calm time");
+}
+
+/// As a mutating policy of the cluster may do.
+#[tokio::test(start_paused = true)]
+async fn minimums_that_the_api_server_changes_are_sent_to_the_scheduler_as_it_has_them() {
+    let (lab, mut writer) = writer().await;
+    let (key, pods) = (GroupKey::new("team", "g"), GroupedPods::default());
+    let desire = |writer: &mut PodGroupWriter, minimum: i32| {
+        let sent = writer.desire(&key, &group_of(minimum), &pods);
+        sent.spec.min_member
+    };
+    let begin = |writer: &mut PodGroupWriter| {
+        assert_eq!(writer.agenda.start(Instant::now() + RETRY.longest), Some(key.clone()));
+        drop(writer.write(&key, &pods).expect("it differs"));
+    };
+    let answer = |writer: &mut PodGroupWriter, minimum: i32| {
+        let told = writer.group_written(&key, Ok(Some(Arc::new(group_of(minimum)))));
+        told.and_then(|group| group.spec.min_member)
+    };
+    lab.stores.pod_groups.insert(group_of(1));
+    assert_eq!(desire(&mut writer, 8), Some(8), "until it is written");
+    begin(&mut writer);
+    assert_eq!(answer(&mut writer, 4), Some(4));
+    assert_eq!(desire(&mut writer, 8), Some(4), "for the next pod, too");
+    begin(&mut writer);
+    assert_eq!(answer(&mut writer, 8), Some(8), "it takes them now");
+
+    assert_eq!(desire(&mut writer, 16), Some(16));
+    begin(&mut writer);
+    assert_eq!(desire(&mut writer, 32), Some(32));
+    assert_eq!(answer(&mut writer, 16), None, "others were computed during the write");
+    begin(&mut writer);
+    assert_eq!(answer(&mut writer, 32), None);
 }
