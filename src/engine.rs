@@ -27,7 +27,7 @@ use actions::context::CycleContext;
 use actions::cycle::{Cycle, Kept};
 use actions::spare::spare_needless;
 use actions::stale::{evict_stale, stale_until};
-use actions::unbound::free_unbound;
+use actions::unbound::{free_unbound, start_planned};
 use actions::victims::action::{FindVictims, evict_for_others};
 use actions::victims::find::find;
 use actions::victims::rules::EvictingAction;
@@ -233,6 +233,7 @@ impl Engine {
         }
         let spared = spare_needless(&mut cycle);
         let spared = free_unbound(&mut cycle) || spared;
+        start_planned(&mut cycle);
         cycle.kept.placing = None;
         for &pod_group in &self.stale {
             let until = stale_until(cycle.model, context, pod_group);

@@ -231,7 +231,8 @@ pub struct Policy {
     /// `None` = no limit.
     pub max_consolidation_victims: Option<usize>,
     /// Step limit of successive searches for victims that find nothing, in an action of a cycle; pod groups without a search then are first in the next cycle.
-    /// A node that is tested for a pod counts one, a pod that is evicted or placed in a simulation 32.
+    /// A node that is tested for a pod counts one, a pod that is evicted or placed in a simulation 32, a pod group that is put in order 4, a victim that is
+    /// counted as gone about one, and four nodes of which only the free resources are looked at one.
     pub max_steps_without_result: u64,
     /// Step limit of a single search, which finds nothing then.
     pub max_steps_per_search: u64,

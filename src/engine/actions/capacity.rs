@@ -1,5 +1,5 @@
 //! Capacity tables: free resources per node, and how many pods of a kind fit on each node. A table is filled once per cycle and then updated
-//! for the nodes that decisions changed.
+//! for the nodes that decisions changed. There are few, as each is as long as the list of nodes.
 
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
@@ -10,6 +10,9 @@ use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
 use crate::engine::model::shape::Shape;
 use crate::engine::placement::rules::gpu_kind;
+
+/// With more tables than this, all are dropped before the next search.
+const MANY: usize = 64;
 
 /// Cpu, memory, GPUs of all kinds (millionths) and pod slots.
 pub type Capacity = [i64; 4];
@@ -271,6 +274,19 @@ impl CapacityTables {
             }
         }
         at
+    }
+
+    /// The number of tables for kinds of pods.
+    #[must_use]
+    pub fn tables(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Drops the tables for kinds of pods if there are many. Their positions do not count any longer.
+    pub fn drop_if_many(&mut self) {
+        if self.slots.len() > MANY {
+            self.slots.clear();
+        }
     }
 
     /// Pods that fit, over all nodes.

@@ -52,6 +52,8 @@ pub struct CycleLog {
     pub protected_until: Option<Time>,
     /// Counted steps.
     pub work: Work,
+    /// Steps of searches for victims beside those in `work`.
+    pub search_steps: u64,
 }
 
 impl CycleLog {

@@ -245,6 +245,28 @@ impl Placer<'_> {
         self.caches.rolled_back(mark);
     }
 
+    /// Allocates pods on the nodes that they were pipelined to, all or none. Returns whether all have room there now. On failure the model is unchanged.
+    pub fn place_as_planned(&mut self, planned: &[(PodId, NodeId)]) -> bool {
+        let mark = self.model.mark();
+        let placed = planned.iter().all(|(pod, node)| self.place_on(*pod, *node));
+        if !placed {
+            self.rollback(mark);
+        }
+        placed
+    }
+
+    /// Places a pod on a node. Returns whether it has room there now.
+    fn place_on(&mut self, pod: PodId, node: NodeId) -> bool {
+        let class = self.model.pods()[pod].class;
+        refresh_class(self.model, class);
+        let only: NodeSet = std::iter::once(node.at()).collect();
+        let scope = Scope {
+            among: Some(&only),
+            preferred: None,
+        };
+        self.place_pod(pod, Mode::Real, scope).is_ok() && self.model.pods()[pod].state.status == Status::Allocated
+    }
+
     fn place_in(
         &mut self,
         pod_group: PodGroupId,

@@ -1,4 +1,4 @@
-//! Skips pod groups that cannot fit because one with the same constraints, whose next pods request no more, has failed in this action.
+//! Skips pod groups that cannot fit because one with the same constraints, whose next pods request no more, has failed in this action and round of searches.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -83,7 +83,7 @@ impl Asked {
     }
 }
 
-/// Pod groups that failed in this action.
+/// Pod groups that failed in an action.
 #[derive(Debug, Default)]
 pub struct FailedPodGroups {
     failed: BTreeMap<Signature, Vec<(Resources, i64)>>,

@@ -6,19 +6,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::decision::Work;
 use crate::engine::input::Time;
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::policy::{ActionKind, Policy};
 
+use super::cycle_log::CycleLog;
+use super::skip::FailedPodGroups;
+
 /// The steps of a simulated pod; a tested node is one step.
 const STEPS_PER_POD: u64 = 32;
 
-/// A round of searches, which ends when each pod group had its turn in each action. A pod group with the reused id of a deleted one waits for the next round.
+/// A round of searches, which ends when each pod group had its turn in each action. A pod group with the reused id of a deleted one waits for the next round, and so
+/// may one whose class has a reused id.
 #[derive(Debug, Default)]
 pub struct Turns {
     /// The pod groups whose search found nothing, by action.
     without_result: BTreeMap<ActionKind, BTreeSet<PodGroupId>>,
+    /// What these asked for, by action: others that ask for no less are skipped, in whichever cycle of the round it would be their turn.
+    failed: BTreeMap<ActionKind, FailedPodGroups>,
     /// The model has changed since the round began, so that another search may find something.
     changed: bool,
     /// An action of this cycle has ended before each pod group had its turn.
@@ -50,9 +55,22 @@ impl Turns {
         paused
     }
 
-    /// An action has ended; its searches for these pod groups found nothing. `complete`: each pod group had its turn.
-    pub fn end(&mut self, action: ActionKind, without_result: Vec<PodGroupId>, complete: bool) {
+    /// Takes what failed in this round, until the action ends.
+    #[must_use]
+    pub fn take_failed(&mut self, action: ActionKind) -> FailedPodGroups {
+        self.failed.remove(&action).unwrap_or_default()
+    }
+
+    /// An action has ended; its searches for these pod groups found nothing. `failed`: what failed in this round. `complete`: each pod group had its turn.
+    pub fn end(
+        &mut self,
+        action: ActionKind,
+        without_result: Vec<PodGroupId>,
+        failed: FailedPodGroups,
+        complete: bool,
+    ) {
         self.without_result.entry(action).or_default().extend(without_result);
+        self.failed.insert(action, failed);
         self.unfinished |= !complete;
     }
 
@@ -75,6 +93,7 @@ impl Turns {
             true
         } else {
             self.without_result.clear();
+            self.failed.clear();
             self.protected_until = None;
             std::mem::take(&mut self.changed)
         };
@@ -82,16 +101,16 @@ impl Turns {
     }
 }
 
-/// The steps of a search.
+/// The steps of a cycle so far.
 #[must_use]
-pub fn steps(work: Work) -> u64 {
-    work.nodes_tested + STEPS_PER_POD * work.pods_simulated
+pub fn steps(log: &CycleLog) -> u64 {
+    log.work.nodes_tested + STEPS_PER_POD * log.work.pods_simulated + log.search_steps
 }
 
-/// Whether a search that has done this work is cut off.
+/// Whether a search that has taken so many steps is cut off.
 #[must_use]
-pub fn exceeds_limit(work: Work, policy: &Policy) -> bool {
-    steps(work) > policy.max_steps_per_search
+pub fn exceeds_limit(steps: u64, policy: &Policy) -> bool {
+    steps > policy.max_steps_per_search
 }
 
 #[cfg(test)]
@@ -102,7 +121,7 @@ mod tests {
     fn the_end_of_a_minimum_runtime_counts_until_the_round_of_searches_ends() {
         let mut turns = Turns::default();
         let mut cycle = |now: i64, until: Option<i64>, complete: bool| {
-            turns.end(ActionKind::Reclaim, Vec::new(), complete);
+            turns.end(ActionKind::Reclaim, Vec::new(), FailedPodGroups::default(), complete);
             let until = turns.protected_until(until.map(Time), Time(now));
             turns.conclude(false, Time(now));
             until.map(|until| until.0)

@@ -63,18 +63,33 @@ pub struct QueuePodGroups {
 }
 
 impl QueuePodGroups {
-    /// The sort key of the next pod group whose request is not `amount`.
+    /// The sort key of the next pod group whose request is not `amount`, and how many pod groups and amounts were looked at: not more than twice as many as
+    /// there are pod groups up to that one.
     #[must_use]
-    pub fn next_unlike(&self, after: &PodGroupOrder, amount: &Shared) -> Option<&PodGroupOrder> {
+    pub fn next_unlike(&self, after: &PodGroupOrder, amount: &Shared) -> (Option<&PodGroupOrder>, usize) {
         let rest = (Bound::Excluded(after), Bound::Unbounded);
         let Some(by_amount) = &self.by_amount else {
-            let (order, next) = self.waiting.range::<PodGroupOrder, _>(rest).next()?;
-            return (next.amount != *amount).then_some(order);
+            let next = self.waiting.range::<PodGroupOrder, _>(rest).next();
+            let unlike = next.filter(|(_, next)| next.amount != *amount);
+            return (unlike.map(|(order, _)| order), 1);
         };
+        // Mostly it is one of the next. So all amounts are looked through only after as many pod groups.
+        let few = by_amount.len();
+        let mut looked_at = 0;
+        for (order, next) in self.waiting.range::<PodGroupOrder, _>(rest).take(few) {
+            looked_at += 1;
+            if next.amount != *amount {
+                return (Some(order), looked_at);
+            }
+        }
+        if looked_at < few {
+            return (None, looked_at);
+        }
         let others = by_amount.iter().filter(|(other, _)| *other != amount);
-        others
+        let unlike = others
             .filter_map(|(_, set)| set.range::<PodGroupOrder, _>(rest).next())
-            .min()
+            .min();
+        (unlike, looked_at + few)
     }
 
     /// Inserts a pending pod group.

@@ -18,6 +18,9 @@ use crate::engine::model::resources::{Shared, add, plus};
 use super::order::{PodGroupOrder, QueueCandidate, QueueOrder, Rules, by_age};
 use super::sorted::{SortedEntry, SortedPodGroups};
 
+/// The steps of a pod group that is popped. One that is looked at only, or an amount, is one step.
+const STEPS_PER_POP: u64 = 4;
+
 /// A pod group to be pushed.
 #[derive(Clone, Debug)]
 pub struct OrderEntry {
@@ -97,6 +100,8 @@ pub struct OrderTree {
     due: Option<QueueId>,
     /// Pod groups that were popped.
     seen: NodeSet,
+    /// See [`OrderTree::steps`].
+    steps: u64,
 }
 
 /// Position in the sorted pod groups of a queue, and what was pushed.
@@ -142,7 +147,14 @@ impl OrderTree {
             built: false,
             due: None,
             seen: NodeSet::default(),
+            steps: 0,
         }
+    }
+
+    /// The steps that the order has taken so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     /// Limits the pod groups per queue to the first so many.
@@ -207,8 +219,9 @@ impl OrderTree {
             return;
         }
         let seen = &self.seen;
-        let mut found = None;
+        let (mut found, mut looked_at) = (None, 0);
         let mut look = |(order, sorted_entry): (&PodGroupOrder, &SortedEntry)| {
+            looked_at += 1;
             if seen.has(sorted_entry.pod_group.at()) {
                 return false;
             }
@@ -231,6 +244,7 @@ impl OrderTree {
                 .any(&mut look),
         };
         leaf.next = found;
+        self.steps += looked_at;
     }
 
     /// Pushes a pod group; ignored if its queue takes no pod groups.
@@ -328,6 +342,7 @@ impl OrderTree {
     /// Takes the first of a leaf, from the sorted pod groups or from those pushed.
     fn take(&mut self, view: &mut View, queue: QueueId) -> Option<Popped> {
         let turn = self.first_of(view, queue)?;
+        self.steps += STEPS_PER_POP;
         if self.purpose == Purpose::Victims {
             add(&mut self.leaf_mut(queue)?.popped, &turn.amount, 1);
         }
@@ -342,7 +357,7 @@ impl OrderTree {
             let (order, SortedEntry { pod_group, amount }) = leaf.next.take()?;
             leaf.taken += 1;
             if self.skim {
-                leaf.skim(view.sorted, queue, &order, &amount);
+                self.steps += leaf.skim(view.sorted, queue, &order, &amount) as u64;
             } else {
                 leaf.rest = Bound::Excluded(order);
             }
@@ -372,6 +387,7 @@ impl OrderTree {
         self.built = true;
         let mut members: BTreeMap<(usize, Option<QueueId>), Vec<QueueId>> = BTreeMap::new();
         for (leaf, _) in self.leaves.iter().filter(|(_, leaf)| leaf.filled()) {
+            self.steps += 1;
             let depth = model.path_up(*leaf).count();
             for (above, queue) in model.path_up(*leaf).enumerate() {
                 let siblings = members
@@ -562,9 +578,10 @@ impl Leaf {
         pushed.map(|(_, turn)| turn.amount)
     }
 
-    /// Skips the pod groups that request the same as the one just popped: they would be popped next, and no queue would move.
-    fn skim(&mut self, sorted: &SortedPodGroups, queue: QueueId, after: &PodGroupOrder, amount: &Shared) {
-        let unlike = sorted.of(queue).and_then(|line| line.next_unlike(after, amount));
+    /// Skips the pod groups that request the same as the one just popped: they would be popped next, and no queue would move. Returns the steps.
+    fn skim(&mut self, sorted: &SortedPodGroups, queue: QueueId, after: &PodGroupOrder, amount: &Shared) -> usize {
+        let line = sorted.of(queue);
+        let (unlike, looked_at) = line.map_or((None, 0), |line| line.next_unlike(after, amount));
         let pushed = self.pushed.first_key_value().map(|(order, _)| order);
         let stop = match (unlike, pushed) {
             (Some(one), Some(other)) => Some(one.min(other)),
@@ -575,9 +592,10 @@ impl Leaf {
             Some(order) => Bound::Included(order.clone()),
             None => {
                 self.taken = usize::MAX;
-                return;
+                return looked_at;
             }
         };
+        looked_at
     }
 }
 

@@ -391,9 +391,5 @@ fn a_free_device_is_used_before_that_of_a_running_pod() {
     let mut events = cluster(vec![entry(0), entry(1)]).events();
     carry_out(&mut events, &running);
     let decisions = engine(&events, &[ActionKind::Preempt]).cycle(NOW);
-    assert_eq!(
-        (decisions.evict.len(), decisions.pipeline.len()),
-        (0, 1),
-        "{decisions:?}"
-    );
+    assert_eq!((decisions.evict.len(), decisions.bind.len()), (0, 1), "{decisions:?}");
 }

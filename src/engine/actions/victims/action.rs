@@ -15,7 +15,7 @@ use super::search::VictimSearch;
 use super::{Answer, Case};
 use crate::engine::actions::context::CycleContext;
 use crate::engine::actions::cycle::Cycle;
-use crate::engine::actions::skip::{Asked, FailedPodGroups};
+use crate::engine::actions::skip::Asked;
 use crate::engine::actions::spare::Sparer;
 use crate::engine::actions::turns;
 
@@ -33,7 +33,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
         return;
     }
     let mut pod_groups = preemptors(cycle, action);
-    let mut failed_before = FailedPodGroups::default();
+    let mut failed_before = cycle.kept.turns.take_failed(action.kind());
     let (mut without_result, mut steps, mut complete) = (Vec::new(), 0, true);
     while let Some(entry) = next_preemptor(cycle, &mut pod_groups, action) {
         let pod_group = entry.pod_group;
@@ -63,7 +63,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
         } else if steps > policy.max_steps_without_result {
             SearchEnd::NotAttempted
         } else {
-            let before = cycle.log.work;
+            let before = turns::steps(&cycle.log);
             let case = Case {
                 action,
                 pod_group,
@@ -89,13 +89,13 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
                     SearchEnd::Solved
                 }
                 None => {
-                    let work = cycle.log.work.since(before);
-                    let cut_off = turns::exceeds_limit(work, policy);
+                    let taken = turns::steps(&cycle.log) - before;
+                    let cut_off = turns::exceeds_limit(taken, policy);
                     if let Some(asked) = asked.filter(|_| !cut_off) {
                         failed_before.failed(asked);
                     }
                     without_result.push(pod_group);
-                    steps += turns::steps(work);
+                    steps += taken;
                     why_not(cycle, cut_off)
                 }
             }
@@ -107,7 +107,10 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
             break;
         }
     }
-    cycle.kept.turns.end(action.kind(), without_result, complete);
+    cycle
+        .kept
+        .turns
+        .end(action.kind(), without_result, failed_before, complete);
 }
 
 /// How a search ended that found nothing.

@@ -145,7 +145,8 @@ impl VictimSearch<'_> {
     fn try_out(&mut self, search: &mut SearchState, set: &Set) -> bool {
         let count = search.case.chunk.len();
         let tried = candidate(search, set);
-        let affordable = !search.failed.has(count, &tried)
+        let affordable = !self.is_cut_off()
+            && !search.failed.has(count, &tried)
             && self.has_space(search, set)
             && self.spend(SIMULATED * pods_of(search, set));
         if !affordable {

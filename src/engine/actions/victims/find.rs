@@ -47,7 +47,11 @@ impl VictimSearch<'_> {
     /// After a search that found nothing: gathers all victims, so that it is known whether disruption budgets protected any.
     pub(in crate::engine) fn look_for_budgets(&mut self, search: &mut SearchState) {
         let mut seen = search.sequence.batches.len();
-        while !unbudgeted(self.model, self.context.policy) && !self.objections.budget && self.gathered(search, seen) {
+        while !unbudgeted(self.model, self.context.policy)
+            && !self.objections.budget
+            && !self.is_cut_off()
+            && self.gathered(search, seen)
+        {
             seen += 1;
         }
     }

@@ -3,7 +3,7 @@
 //! Victims are gathered batch by batch. After each batch the generator makes candidates, and the first that works is taken. Counters give an upper
 //! bound of what would fit, so that candidates which cannot work are skipped, and only the others are simulated.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
@@ -16,8 +16,11 @@ use crate::engine::model::resources::GPUS;
 use crate::engine::policy::VictimGenerator;
 
 use super::bounds::{asked_gpus, first_fit};
-use super::search::{SearchState, VictimSearch};
+use super::search::{NODES_PER_STEP, SearchState, VictimSearch};
 use super::{Batch, Candidate, node_of};
+
+/// A victim that is counted as gone is one step, and one more for so many tests.
+const TESTS_PER_STEP: usize = 4;
 
 /// Victims of one probe, gathered so far.
 struct Gathered {
@@ -31,6 +34,8 @@ struct Gathered {
     recorded_on: SmallVec<[NodeId; 4]>,
     /// Pod groups with potential victims on several nodes.
     wide: BTreeSet<PodGroupId>,
+    /// The node of the first potential victim of each pod group with several pods.
+    first_on: BTreeMap<PodGroupId, Option<NodeId>>,
     tests: SmallVec<[Test; 2]>,
     /// The test that every state must pass, see [`VictimSearch::passes`].
     even: Option<Test>,
@@ -74,6 +79,11 @@ impl Gathered {
             victims.batches.clear();
         }
         self.node_scratch
+    }
+
+    /// The steps of so many victims that are counted as gone.
+    fn steps_of(&self, pods: usize) -> usize {
+        pods * (1 + (self.tests.len() + self.unmet.len()) / TESTS_PER_STEP)
     }
 
     fn tests_mut(&mut self) -> impl Iterator<Item = &mut Test> {
@@ -125,6 +135,7 @@ impl VictimSearch<'_> {
                     break;
                 }
             }
+            self.count_steps(gathered.steps_of(search.sequence.batches[at - 1].pods.len()));
             self.add_batch(search, gathered, at - 1);
         }
     }
@@ -149,6 +160,7 @@ impl VictimSearch<'_> {
             holding: SmallVec::new(),
             recorded_on: SmallVec::new(),
             wide: BTreeSet::new(),
+            first_on: BTreeMap::new(),
             tests: search.kinds.iter().map(|table| test(*table, of_kind(*table))).collect(),
             even: search.even.map(|table| test(table, count as i64)),
             needs: needs.collect(),
@@ -178,8 +190,8 @@ impl VictimSearch<'_> {
     }
 
     /// Pods whose node selector or affinity no node in question meets; one of each class.
-    fn unmet_selectors(&self, search: &SearchState, gathered: &Gathered) -> Vec<PodId> {
-        let mut unmet: Vec<PodId> = Vec::new();
+    fn unmet_selectors(&mut self, search: &SearchState, gathered: &Gathered) -> Vec<PodId> {
+        let (mut unmet, mut looked_at): (Vec<PodId>, usize) = (Vec::new(), 0);
         let class = |pod: PodId| self.model.pods()[pod].class;
         for &pod in &search.case.chunk[..gathered.count] {
             let constraints = &self.model.classes()[class(pod)].constraints;
@@ -187,7 +199,7 @@ impl VictimSearch<'_> {
             if free || unmet.iter().any(|other| class(*other) == class(pod)) {
                 continue;
             }
-            let mut nodes = self.model.by_name().iter();
+            let mut nodes = self.model.by_name().iter().inspect(|_| looked_at += 1);
             let in_question = |node: NodeId| {
                 search.anywhere || self.capacity.some.has(node.at()) || gathered.recorded_on.contains(&node)
             };
@@ -195,6 +207,7 @@ impl VictimSearch<'_> {
                 unmet.push(pod);
             }
         }
+        self.count_steps(looked_at / NODES_PER_STEP);
         unmet
     }
 
@@ -226,42 +239,36 @@ impl VictimSearch<'_> {
                 test.with_all += gain(&after) - gain(&before);
             }
         }
-        let mut nodes = search.sequence.batches[at]
-            .pods
-            .iter()
-            .map(|pod| node_of(self.model, *pod));
-        let first = nodes.next().flatten();
-        if nodes.any(|node| node != first) || self.spread_over_nodes(search, gathered, batch.pod_group) {
+        if self.model.pod_groups()[batch.pod_group].pods.len() > 1 {
+            self.note_nodes(gathered, batch);
+        }
+    }
+
+    /// Notes whether the gathered batches of a pod group are on several nodes.
+    fn note_nodes(&self, gathered: &mut Gathered, batch: &Batch) {
+        let mut nodes = batch.pods.iter().map(|pod| node_of(self.model, *pod));
+        let first = gathered.first_on.entry(batch.pod_group);
+        let first = *first.or_insert_with(|| nodes.next().flatten());
+        if nodes.any(|node| node != first) {
             gathered.wide.insert(batch.pod_group);
         }
     }
 
-    /// Whether the gathered batches of a pod group are on several nodes.
-    fn spread_over_nodes(&self, search: &SearchState, gathered: &Gathered, pod_group: PodGroupId) -> bool {
-        let pods_of_group = &self.model.pod_groups()[pod_group].pods;
-        if pods_of_group.len() == 1 {
-            return false;
-        }
-        let theirs = gathered.potential.iter().map(|at| &search.sequence.batches[*at]);
-        let mut pods = theirs
-            .filter(|batch| batch.pod_group == pod_group)
-            .flat_map(|batch| &batch.pods);
-        let first = pods.next().and_then(|pod| node_of(self.model, *pod));
-        pods.any(|pod| node_of(self.model, *pod) != first)
-    }
-
     /// Whether the pods could fit with all gathered victims gone, by the counters and node affinity alone.
-    fn passes(&self, gathered: &Gathered) -> bool {
+    fn passes(&mut self, gathered: &Gathered) -> bool {
         if !gathered.unmet.is_empty() {
             return false;
         }
         if let Some(test) = &gathered.even {
             return test.with_all >= test.needed;
         }
-        gathered.needs.iter().all(|need| *need <= 0) || {
-            let free = |node: &NodeId| self.capacity.of(*node)[GPUS] + gathered.both(*node)[GPUS];
-            first_fit(&gathered.needs, self.model.by_name().iter().map(free).collect())
+        if gathered.needs.iter().all(|need| *need <= 0) {
+            return true;
         }
+        let free = |node: &NodeId| self.capacity.of(*node)[GPUS] + gathered.both(*node)[GPUS];
+        let free: Vec<i64> = self.model.by_name().iter().map(free).collect();
+        self.count_steps(free.len() / NODES_PER_STEP);
+        first_fit(&gathered.needs, free)
     }
 
     /// Candidates with all gathered victims on one node, each pod group as a whole.
@@ -292,6 +299,7 @@ impl VictimSearch<'_> {
             if here.is_empty() {
                 continue;
             }
+            self.count_steps(here.len());
             let mut pod_groups: SmallVec<[PodGroupId; 8]> = SmallVec::with_capacity(here.len());
             for &at in here {
                 let pod_group = search.sequence.batches[at].pod_group;
@@ -337,6 +345,8 @@ impl VictimSearch<'_> {
             };
             return self.attempt(search, gathered.count, candidate);
         }
+        let others = if search.anywhere { self.model.by_name().len() } else { 0 };
+        self.count_steps(gathered.holding.len() + others / NODES_PER_STEP);
         let free = |node: NodeId| self.capacity.of(node)[GPUS] + gathered.at(node).recorded[GPUS];
         let capacity = |node: NodeId| free(node) + gathered.at(node).freed[GPUS];
         let open = |node: NodeId| search.anywhere || self.capacity.some.has(node.at());
@@ -381,6 +391,7 @@ impl VictimSearch<'_> {
         lengths.push(nodes.len());
         lengths.dedup();
         for length in lengths {
+            self.count_steps(length);
             if gathered.wide.is_empty() && !self.enough_on(gathered, &nodes[..length]) {
                 continue;
             }
@@ -398,6 +409,7 @@ impl VictimSearch<'_> {
         }
         if search.failed.has(count, &candidate) {
             self.log.work.candidates_repeated += 1;
+            self.count_steps(candidate.batches.len());
             return None;
         }
         if let Some(mark) = self.simulate(&search.case, search.anywhere, count, &candidate) {

@@ -10,7 +10,6 @@ use crate::engine::actions::cycle_log::CycleLog;
 use crate::engine::actions::node_scratch::NodeScratch;
 use crate::engine::actions::place::{PlacementCaches, Placer};
 use crate::engine::actions::turns;
-use crate::engine::decision::Work;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::reclaim::most_taken;
 use crate::engine::fairshare::sorted::{SortedPodGroups, active_of, evictable, next_victims, requests};
@@ -28,6 +27,9 @@ use super::bounds::asked_gpus;
 use super::judge::{BudgetReach, Judge, Objection};
 use super::rules::EvictingAction;
 use super::{Batch, Candidate, Case, Tried, lost};
+
+/// So many nodes of which only the free resources are looked at are one step.
+pub(super) const NODES_PER_STEP: usize = 4;
 
 /// A search for one preemptor.
 pub struct SearchState {
@@ -105,8 +107,8 @@ pub struct VictimSearch<'a> {
     pub reach: BudgetReach,
     /// Why victims were not acceptable so far.
     pub objections: Objections,
-    /// The work of the cycle when the search began.
-    begun: Work,
+    /// The steps of the cycle when the search began.
+    begun: u64,
 }
 
 impl<'a> VictimSearch<'a> {
@@ -114,7 +116,7 @@ impl<'a> VictimSearch<'a> {
     pub fn new(cycle: &'a mut Cycle) -> Self {
         cycle.kept.sorted.update_victims(cycle.model);
         Self {
-            begun: cycle.log.work,
+            begun: turns::steps(&cycle.log),
             model: cycle.model,
             context: cycle.context,
             sorted: &cycle.kept.sorted,
@@ -132,7 +134,12 @@ impl<'a> VictimSearch<'a> {
     /// Whether it has taken too many steps, and ends without a result.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
-        turns::exceeds_limit(self.log.work.since(self.begun), self.context.policy)
+        turns::exceeds_limit(turns::steps(self.log) - self.begun, self.context.policy)
+    }
+
+    /// Counts steps without a test of a node or a simulation.
+    pub(super) fn count_steps(&mut self, steps: usize) {
+        self.log.search_steps += steps as u64;
     }
 
     /// A placer on the same state.
@@ -199,6 +206,8 @@ impl<'a> VictimSearch<'a> {
             return None;
         }
         let sequence = self.sequence(&case, donors)?;
+        self.capacity.drop_if_many();
+        let tables = self.capacity.tables();
         let mut kinds = SmallVec::new();
         let mut kind_of = SmallVec::with_capacity(chunk.len());
         let mut anywhere = false;
@@ -222,6 +231,8 @@ impl<'a> VictimSearch<'a> {
             [size] if size > 0 => Some(self.capacity.table(self.model, Kind::Gpus(size))),
             _ => None,
         };
+        let filled = self.capacity.tables() - tables;
+        self.count_steps(filled * self.model.by_name().len() / NODES_PER_STEP);
         Some(SearchState {
             case,
             failed: Tried::default(),
@@ -279,6 +290,7 @@ impl<'a> VictimSearch<'a> {
         let donors = &sequence.donors;
         let mut view = View::of(judge.model, self.sorted, &mut pick);
         sequence.rest.add_queues(&mut view, |theirs| donors[theirs.at()]);
+        self.log.search_steps += sequence.rest.steps();
     }
 
     /// Gathers the next batch; batches that exceed disruption budgets come last. False if there are none left.
@@ -306,7 +318,10 @@ impl<'a> VictimSearch<'a> {
         );
         let mut pick = |victim| pick_victim(judge, case, victim, reach, &mut self.objections);
         let mut view = View::of(judge.model, self.sorted, &mut pick);
-        sequence.step(&mut view, self.context.rules)
+        let before = sequence.rest.steps();
+        let found = sequence.step(&mut view, self.context.rules);
+        self.log.search_steps += sequence.rest.steps() - before;
+        found
     }
 
     /// Makes sure that a search's sequence has a batch at a position; false if there are not so many.

@@ -58,7 +58,7 @@ impl VictimSearch<'_> {
     }
 
     /// Places the preemptor and the victims in the order of queues and pod groups. Other pending pod groups are not placed, but they count in the order of
-    /// queues. False if the preemptor is not placed.
+    /// queues. False if the preemptor is not placed, or if the search has taken too many steps.
     fn place_in_order(&mut self, case: &Case, pods: &[PodId], victims: &[PodGroupId], nodes: &NodeSet) -> bool {
         let mut pod_groups: Vec<(QueueId, OrderEntry)> = Vec::with_capacity(victims.len() + 1);
         for &pod_group in victims {
@@ -75,18 +75,27 @@ impl VictimSearch<'_> {
         } else {
             self.contested(&pod_groups, victims, case.pod_group)
         };
+        self.log.search_steps += contested.as_ref().map_or(0, OrderTree::steps);
+        let takes_part =
+            |pod_group: PodGroupId| pod_group == case.pod_group || victims.binary_search(&pod_group).is_ok();
         let mut others = |pod_group: PodGroupId| {
-            let takes_part = pod_group == case.pod_group || victims.binary_search(&pod_group).is_ok();
-            if takes_part { Pick::Pass } else { Pick::Take }
+            if takes_part(pod_group) { Pick::Pass } else { Pick::Take }
         };
         while !pod_groups.is_empty() {
             let several = pod_groups.front().map(|(queue, _)| *queue) != pod_groups.back().map(|(queue, _)| *queue);
             let next = match &mut contested {
                 // Among pod groups of one queue their own order decides.
                 Some(tree) if several => {
-                    let Some(entry) = tree.pop(&mut View::of(self.model, self.sorted, &mut others)) else {
-                        break;
-                    };
+                    let before = tree.steps();
+                    let popped = tree.pop(&mut View::of(self.model, self.sorted, &mut others));
+                    self.log.search_steps += tree.steps() - before;
+                    if self.is_cut_off() {
+                        return false;
+                    }
+                    let Some(entry) = popped else { break };
+                    if !takes_part(entry.pod_group) {
+                        continue;
+                    }
                     let Some(at) = pod_groups
                         .iter()
                         .position(|(_, other)| other.pod_group == entry.pod_group)

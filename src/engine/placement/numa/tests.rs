@@ -362,7 +362,7 @@ fn a_recorded_zone_is_taken_and_one_that_is_left_must_be_waited_for() {
     assert_eq!(decisions.pipeline.len(), 1);
 }
 
-/// The victims for a pod that requests so much cpu, and the pipelined pods. Each zone has a victim of 3 cpu; `v0` goes before `v1`.
+/// The victims for a pod that requests so much cpu, and the pods that get a place. Each zone has a victim of 3 cpu; `v0` goes before `v1`.
 fn after_eviction(action: ActionKind, asked: &str) -> (Vec<Name>, Vec<Name>) {
     after_eviction_with(NumaPolicy::SingleNode, true, action, asked)
 }
@@ -414,7 +414,8 @@ fn after_eviction_with(
     assert!(engine.model().broken_rules().is_empty());
     let victims = decisions.evict.iter().map(|eviction| eviction.pod.name.clone());
     let plans = decisions.pipeline.iter().map(|plan| plan.pod.name.clone());
-    (victims.collect(), plans.collect())
+    let binds = decisions.bind.iter().map(|bind| bind.pod.name.clone());
+    (victims.collect(), plans.chain(binds).collect())
 }
 
 #[test]
