@@ -30,8 +30,12 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   unikai run                                            in a pod, as `unikai manifests` sets it up
-  unikai run --kubeconfig ~/.kube/config \\
+  unikai run --kubeconfig unikai.kubeconfig \\
       --webhook-url https://192.0.2.7:9443              outside; the API server must reach that address
+
+Outside, the kubeconfig must authenticate as the service account of the manifests in the operator's namespace,
+system:serviceaccount:kai-scheduler:unikai: the admission policies refuse what other users write into pods.
+`kubectl create token -n kai-scheduler unikai` prints a token of it.
 
 Every flag can be given by the environment variable that is named beside it.
 Ends at SIGTERM or SIGINT: finishes what is under way and hands over to another replica, if there is one.";

@@ -88,19 +88,19 @@ const CONFIG: &[Field] = &[
         "spec.global.schedulerName",
         "--scheduler-name",
         object::SCHEDULER_NAME,
-        "Pods with this `spec.schedulerName` are scheduled",
+        "Pods with this `spec.schedulerName` are scheduled. Manifests must be rendered with the same flag, see above",
     ),
     components(
         "spec.global.queueLabelKey",
         "--queue-label-key",
         label::QUEUE,
-        "The label that names the queue of a workload",
+        "The label that names the queue of a workload. Manifests must be rendered with the same flag, see above",
     ),
     components(
         "spec.global.nodePoolLabelKey",
         "--node-pool-label-key",
         label::NODE_POOL,
-        "The label that names a node pool; empty: there are no pools",
+        "The label that names a node pool; empty: there are no pools. Manifests must be rendered with the same flag, see above",
     ),
     components(
         "spec.global.namespaceLabelSelector",

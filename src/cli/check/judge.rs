@@ -1,5 +1,7 @@
 //! Problems of an installation, section by section, and what to do about them. Pure.
 
+mod policies;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -104,6 +106,7 @@ pub fn judge(seen: &Installation, now: Timestamp) -> Vec<Section> {
         rights(seen),
         leader(seen, now),
         webhooks(seen, now),
+        policies::judge(seen),
         configuration(seen),
         nodes(seen),
         leftovers(seen),
@@ -566,7 +569,7 @@ fn leftovers(seen: &Installation) -> Section {
                 "webhook configurations of KAI are registered: {}",
                 some(&seen.kai_webhooks)
             ),
-            "unikai overwrites those of the same name; delete the others once KAI is stopped",
+            "unikai overwrites those of the same name, and unikai migrate adopt deletes the others",
         );
     }
     lines.or("KAI", "no component of KAI runs")

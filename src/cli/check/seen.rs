@@ -6,8 +6,8 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
-    WebhookClientConfig,
+    MutatingWebhook, MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -31,7 +31,7 @@ use crate::components::admission::certificates::{Pair, Pairs};
 /// Concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// What was read. `lacking` and `certificates` may be unreadable for the caller; another `None` is an absent object.
+/// What was read. `lacking`, `policies` and `certificates` may be unreadable for the caller; another `None` is an absent object.
 pub struct Installation {
     /// Deployments of KAI and unikai, Config and shards.
     pub found: Found,
@@ -49,6 +49,8 @@ pub struct Installation {
     pub webhooks: Vec<Webhook>,
     /// KAI's webhook configurations.
     pub kai_webhooks: Vec<String>,
+    /// The admission policies; `Err`: why they are unknown.
+    pub policies: Result<Policies, String>,
     /// The certificates, if they may be read: the authorities as PEM, and when the served certificate expires.
     pub certificates: Option<Certificates>,
     /// All nodes.
@@ -69,6 +71,15 @@ pub struct Webhook {
     pub name: String,
     /// Its target.
     pub client: WebhookClientConfig,
+}
+
+/// All admission policies of the cluster.
+#[derive(Default)]
+pub struct Policies {
+    /// The policies.
+    pub policies: Vec<ValidatingAdmissionPolicy>,
+    /// Their bindings.
+    pub bindings: Vec<ValidatingAdmissionPolicyBinding>,
 }
 
 /// The certificate that the operator serves.
@@ -109,6 +120,7 @@ impl Installation {
                 .filter(|(_, whose)| *whose == webhooks::KAIS)
                 .map(|(name, _)| name)
                 .collect(),
+            policies: policies(client).await.map_err(|error| format!("{error:#}")),
             certificates: certificates(client, namespace).await,
             nodes: all(client).await?,
             runtime_classes: classes.iter().map(ResourceExt::name_any).collect(),
@@ -187,6 +199,13 @@ fn ours<W>(
             }
         })
         .collect()
+}
+
+async fn policies(client: &Client) -> anyhow::Result<Policies> {
+    Ok(Policies {
+        policies: all(client).await?,
+        bindings: all(client).await?,
+    })
 }
 
 /// The Secret with the keys may be unreadable for the caller.

@@ -2,14 +2,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::judge::Found as Line;
-use super::seen::{Certificates, Webhook};
+use super::seen::{Certificates, Policies, Webhook};
 use super::*;
 use crate::api::crds;
 use crate::api::names::object::{MUTATING_WEBHOOK, POD_GROUP_WEBHOOK, QUEUE_WEBHOOK, VALIDATING_WEBHOOK};
+use crate::cli::manifests;
 use crate::cli::migrate::found::{Found, FoundDeployment, Part};
 
 const NOW: &str = "2026-01-31T12:00:00Z";
@@ -33,6 +35,22 @@ fn queue(name: &str, parent: Option<&str>, quota: i64) -> Value {
     let free = json!({"quota": -1, "limit": -1});
     json!({"metadata": {"name": name}, "spec": {"parentQueue": parent,
         "resources": {"cpu": free, "memory": free, "gpu": {"quota": quota, "limit": -1}}}})
+}
+
+/// Those of the manifests.
+fn policies() -> Policies {
+    let mut there = Policies::default();
+    let files = manifests::files("unikai:test");
+    let (_, text) = files.iter().find(|(name, _)| name.contains("policies")).unwrap();
+    for document in serde_yaml_ng::Deserializer::from_str(text) {
+        let object = Value::deserialize(document).unwrap();
+        if object["kind"] == "ValidatingAdmissionPolicy" {
+            there.policies.push(of(object));
+        } else {
+            there.bindings.push(of(object));
+        }
+    }
+    there
 }
 
 /// An installation in which nothing is wrong.
@@ -73,6 +91,7 @@ fn sound() -> Installation {
             .map(webhook)
             .into(),
         kai_webhooks: Vec::new(),
+        policies: Ok(policies()),
         certificates: Some(Certificates {
             authorities: AUTHORITY.to_owned(),
             expires: Some("2026-06-01T00:00:00Z".parse().unwrap()),
@@ -128,6 +147,12 @@ fn condition(kind: &str, status: &str, installation: &mut Installation) {
         json!({"metadata": {"name": "default"}, "spec": {}, "status": {"conditions": [
         {"type": kind, "status": status, "reason": "A", "message": "spec.args.a", "lastTransitionTime": NOW}]}}),
     )];
+}
+
+/// Sets a field of `spec.global` of Config.
+fn global(field: &str, value: &str, installation: &mut Installation) {
+    let config = json!({"metadata": {"name": "kai-config"}, "spec": {"global": {field: value}}});
+    installation.found.config = Some(of(config));
 }
 
 fn queues(queues: &[Value], installation: &mut Installation) {
@@ -240,6 +265,44 @@ const FAULTS: &[Fault] = &[
         |i| i.certificates = None,
         Mark::Warning,
         "Secret unikai-webhook-tls may not be read",
+    ),
+    (
+        |i| i.policies = Err("forbidden".to_owned()),
+        Mark::Warning,
+        "the admission policies are not known: forbidden",
+    ),
+    (
+        |i| i.policies.as_mut().unwrap().policies.truncate(1),
+        Mark::Failed,
+        "admission policy unikai-reservation-pods is missing",
+    ),
+    (
+        |i| drop(i.policies.as_mut().unwrap().bindings.remove(0)),
+        Mark::Failed,
+        "admission policy unikai-pods has no binding that denies requests",
+    ),
+    (
+        |i| {
+            let bindings = &mut i.policies.as_mut().unwrap().bindings;
+            bindings[1].spec.as_mut().unwrap().validation_actions = Some(vec!["Audit".to_owned()]);
+        },
+        Mark::Failed,
+        "admission policy unikai-reservation-pods has no binding that denies requests",
+    ),
+    (
+        |i| global("schedulerName", "other", i),
+        Mark::Failed,
+        "admission policy unikai-pods is for pods of another scheduler than other",
+    ),
+    (
+        |i| global("queueLabelKey", "example.com/queue", i),
+        Mark::Failed,
+        "admission policy unikai-pods does not protect the queue label example.com/queue",
+    ),
+    (
+        |i| global("nodePoolLabelKey", "example.com/pool", i),
+        Mark::Failed,
+        "admission policy unikai-pods does not protect the node-pool label example.com/pool",
     ),
     (
         |i| condition("FieldsIgnored", "True", i),
@@ -441,6 +504,45 @@ fn a_missing_namespace_of_another_name_needs_manifests_of_its_own() {
         remedy(&installation).as_deref(),
         Some("unikai manifests --gpu-sharing --reservation-namespace held | kubectl apply -f -")
     );
+}
+
+#[test]
+fn policies_must_have_the_names_of_config_else_of_the_flags() {
+    let mut installation = sound();
+    let run = json!({"name": "unikai", "args": ["run", "--gpu-sharing=true", "--scheduler-name=by-flag", "--node-pool-label-key="]});
+    own(
+        |own| own["spec"]["template"]["spec"]["containers"][0] = run,
+        &mut installation,
+    );
+    let found = wrong(&installation);
+    let [line] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!(
+        line.says,
+        "admission policy unikai-pods is for pods of another scheduler than by-flag"
+    );
+    let remedy = line.remedy.as_deref().unwrap();
+    assert!(
+        remedy.starts_with("unikai manifests --dir FOLDER --scheduler-name=by-flag --node-pool-label-key=, then "),
+        "{remedy}"
+    );
+    global("schedulerName", "kai-scheduler", &mut installation);
+    assert_eq!(wrong(&installation), []);
+}
+
+#[test]
+fn policies_must_exempt_the_operator() {
+    let mut installation = sound();
+    let there = installation.policies.as_mut().unwrap();
+    for policy in &mut there.policies {
+        let other = serde_json::to_string(policy)
+            .unwrap()
+            .replace("kai-scheduler:unikai", "other:unikai");
+        *policy = serde_json::from_str(&other).unwrap();
+    }
+    let found = wrong(&installation);
+    let user = "system:serviceaccount:kai-scheduler:unikai, whose writes it refuses";
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found.iter().all(|line| line.says.ends_with(user)), "{found:#?}");
 }
 
 #[test]

@@ -22,6 +22,8 @@ use crate::operator::lease;
 const EVERY: Duration = Duration::from_millis(500);
 /// Duration of a Lease that does not name it: KAI's.
 const LEASE: i32 = 15;
+/// The last line of `adopt`.
+const REMOVING: &str = "KAI's objects stay for migrate back; do not remove them by helm uninstall, which deletes objects that unikai uses, but as in docs/migration.md, \"Removing KAI\"";
 
 /// See the module.
 pub struct Steps {
@@ -88,6 +90,11 @@ impl Steps {
                 self.gone(workload).await?;
             }
         }
+        for name in webhooks::delete_others(&self.client, self.dry_run).await? {
+            self.say(&format!(
+                "delete webhook configuration {name} of KAI, which unikai does not overwrite"
+            ));
+        }
         if own.is_none_or(|own| own.replicas == 0) {
             self.leases_are_free().await?;
         }
@@ -108,6 +115,7 @@ impl Steps {
                 "KAI has stopped; now start unikai: kubectl apply -f manifests/ (until then, pods of the scheduler are not admitted)",
             ),
         }
+        self.conclude(REMOVING);
         Ok(())
     }
 

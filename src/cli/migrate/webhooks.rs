@@ -1,5 +1,5 @@
-//! Webhook configurations: unikai overwrites KAI's of the same names, so KAI's are stored in a ConfigMap for the way back. It has one more
-//! record: `pod_security`.
+//! Webhook configurations: unikai overwrites KAI's of the same names, and `adopt` deletes those of other names, so KAI's are stored in a ConfigMap for
+//! the way back. It has one more record: `pod_security`.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,6 +18,14 @@ use crate::api::names::{label, object};
 /// KAI's names; a Config may set others.
 const MUTATING: &str = "mutating-kai-";
 const VALIDATING: [&str; 3] = ["validating-kai-", "kai-queue-validation-", "kai-podgroup-validation-"];
+
+/// The names that unikai registers its own under, whatever Config says.
+const OVERWRITTEN: [&str; 4] = [
+    object::MUTATING_WEBHOOK,
+    object::VALIDATING_WEBHOOK,
+    object::QUEUE_WEBHOOK,
+    object::POD_GROUP_WEBHOOK,
+];
 
 /// Whether unikai created it.
 fn is_own(object: &impl ResourceExt) -> bool {
@@ -97,6 +105,32 @@ async fn to_keep<K: Kept>(client: &Client) -> anyhow::Result<BTreeMap<String, St
         kept.insert(format!("{}{name}", K::PREFIX), serde_json::to_string(&found)?);
     }
     Ok(kept)
+}
+
+/// Deletes KAI's configurations that unikai does not overwrite: nothing answers them any more, so they would refuse all pods. Returns their names.
+///
+/// # Errors
+/// When a request fails.
+pub async fn delete_others(client: &Client, dry_run: bool) -> anyhow::Result<Vec<String>> {
+    let mut names = delete_others_of::<MutatingWebhookConfiguration>(client, dry_run).await?;
+    names.extend(delete_others_of::<ValidatingWebhookConfiguration>(client, dry_run).await?);
+    Ok(names)
+}
+
+async fn delete_others_of<K: Kept>(client: &Client, dry_run: bool) -> anyhow::Result<Vec<String>> {
+    let (api, params) = (Api::<K>::all(client.clone()), DeleteParams::default());
+    let mut names = Vec::new();
+    for found in all::<K>(client).await?.into_iter().filter(is_kai) {
+        let name = found.name_any();
+        if OVERWRITTEN.contains(&name.as_str()) {
+            continue;
+        }
+        if !dry_run {
+            if_there("deleting a webhook configuration", api.delete(&name, &params)).await?;
+        }
+        names.push(name);
+    }
+    Ok(names)
 }
 
 /// The stored configurations.

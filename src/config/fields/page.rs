@@ -39,6 +39,14 @@ in unikai, with the reason, and values that KAI accepts but that make no sense, 
 pub const CONFIG_IS: &str = "\
 Only the object named `kai-config` has an effect.
 
+The admission policies of the manifests contain the scheduler's name and the label keys of queues and node pools. If Config changes `schedulerName`, `queueLabelKey` or
+`nodePoolLabelKey`, apply policies with the same names, as the others protect other pods and labels; `unikai check` reports it:
+
+    unikai manifests --dir FOLDER --scheduler-name NAME --queue-label-key LABEL --node-pool-label-key LABEL
+    kubectl apply -f FOLDER/35-admission-policies.yaml
+
+The chart's values are `global.schedulerName`, `podgrouper.queueLabelKey` and `global.nodePoolLabelKey`.
+
 If reservation or scaling pods have another namespace or service account than by default, install rights and policies for these:
 `unikai manifests --gpu-sharing --reservation-namespace NAME`, with `--reservation-service-account`, `--scale-adjust-namespace` and
 `--scale-adjust-service-account` where these differ, too, or the chart's values `global.resourceReservation` and `global.scaleAdjust`.

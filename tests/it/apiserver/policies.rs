@@ -244,3 +244,42 @@ async fn only_the_operator_creates_reservation_pods() {
     })
     .await;
 }
+
+/// The container of such a pod reports nothing; fake-gpu-operator does, under a service account of its own.
+#[tokio::test]
+async fn the_gpu_of_a_reservation_pod_for_fake_gpus_is_reported_once_by_another_user() {
+    on_each(async |cluster: &Cluster| {
+        install(cluster).await;
+        let pods = "/api/v1/namespaces/kai-resource-reservation/pods";
+        let name = format!("gpu-reservation-{}", uuid::Uuid::new_v4().simple());
+        let device = |device: Value| json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": device}}});
+        let mut reservation = json!({
+            "metadata": {"name": name, "labels": {"app": "kai-resource-reservation", "runai-gpu-group": "g1"}},
+            "spec": {
+                "automountServiceAccountToken": false, "serviceAccountName": "kai-resource-reservation", "nodeName": "n1",
+                "containers": [{"name": "main", "image": "ubuntu", "args": ["reserve", "--fake-gpu"]}],
+            },
+        });
+        let operator = cluster.acting_as(OPERATOR).await;
+        operator.post(pods, &reservation).await.ok();
+
+        let words = "only the pod itself writes down which GPU it holds";
+        let path = format!("{pods}/{name}");
+        let fakes = cluster.acting_as("system:serviceaccount:gpu-operator:status-updater").await;
+        fakes.merge(&path, &device(json!("GPU-1"))).await.ok();
+        for other in [json!("GPU-2"), Value::Null] {
+            assert_refused(&fakes.merge(&path, &device(other)).await, words);
+        }
+        cluster.delete(&path).await.ok();
+
+        // A pod that this user creates names no GPU, whatever its arguments.
+        reservation["metadata"] = device(json!("GPU-1"))["metadata"].clone();
+        reservation["metadata"]["name"] = json!(format!("{name}-own"));
+        reservation["spec"]
+            .as_object_mut()
+            .unwrap()
+            .remove("serviceAccountName");
+        assert_refused(&fakes.post(pods, &reservation).await, words);
+    })
+    .await;
+}

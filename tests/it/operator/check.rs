@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::DeleteParams;
@@ -24,7 +25,7 @@ async fn check(lab: &Lab) -> (bool, Vec<String>) {
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     assert_eq!(answer["ok"], output.status.success());
     let sections = answer["sections"].as_array().expect("sections");
-    assert_eq!(sections.len(), 9);
+    assert_eq!(sections.len(), 10);
     let lines = sections
         .iter()
         .flat_map(|section| section["findings"].as_array().expect("findings"));
@@ -55,6 +56,10 @@ async fn check_finds_nothing_in_a_correct_installation_and_each_fault_in_a_broke
         .delete("unikai", &DeleteParams::default())
         .await
         .expect("deleted");
+    Api::<ValidatingAdmissionPolicyBinding>::all(lab.client.clone())
+        .delete("unikai-pods", &DeleteParams::default())
+        .await
+        .expect("deleted");
     let orphan = json!({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "orphan"},
         "spec": {"parentQueue": "gone", "resources": {"gpu": {"quota": 1}}}});
     lab.create(orphan).await.expect("a queue");
@@ -64,11 +69,12 @@ async fn check_finds_nothing_in_a_correct_installation_and_each_fault_in_a_broke
     assert!(!well);
     for says in [
         "failed: there is no Service unikai",
+        "failed: admission policy unikai-pods has no binding that denies requests",
         "failed: queue orphan: its parent queue gone does not exist",
         "warning: queue orphan: spec.resources.cpu.limit, spec.resources.gpu.limit, spec.resources.memory.limit are not set",
         "warning: nodes with GPUs lack the label nvidia.com/gpu.memory",
     ] {
         assert!(wrong.iter().any(|line| line.starts_with(says)), "{says}: {wrong:#?}");
     }
-    assert_eq!(wrong.len(), 4, "{wrong:#?}");
+    assert_eq!(wrong.len(), 5, "{wrong:#?}");
 }

@@ -32,6 +32,11 @@ const DEPLOYMENTS: [(&str, i32); 8] = [
     ("node-scale-adjuster", 1),
 ];
 
+/// How `adopt` ends.
+const REMOVING: &str = "KAI's objects stay for migrate back; do not remove them by helm uninstall, which deletes objects that unikai uses, but as in docs/migration.md, \"Removing KAI\"";
+/// The mutating webhook configuration of KAI if `spec.admission.mutatingWebhookConfigurationName` of Config sets it.
+const RENAMED: &str = "pods-of-the-platform";
+
 /// Runs the command with the kubeconfig that kubectl would use.
 async fn migrate(lab: &Lab, args: &[&str]) -> (bool, String) {
     let home = tempfile::tempdir().expect("a folder");
@@ -158,10 +163,18 @@ async fn install_kai(lab: &Lab) {
         .unwrap();
     }
     let setting = Patch::Merge(json!({"spec": {"binder": {"maxConcurrentReconciles": 20}}}));
-    Api::<Config>::all(lab.client.clone())
+    let config = Api::<Config>::all(lab.client.clone())
         .patch("kai-config", &PatchParams::default(), &setting)
         .await
         .unwrap();
+    let owner = json!({"apiVersion": "kai.scheduler/v1", "kind": "Config", "name": "kai-config", "uid": config.uid(), "controller": true});
+    lab.create(json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": RENAMED, "ownerReferences": [owner]},
+        "webhooks": [webhook(admission, "admission", "", "v1", "pods")],
+    }))
+    .await
+    .unwrap();
 }
 
 /// Sets or removes pod security labels of the namespace.
@@ -351,6 +364,7 @@ async fn migration_to_unikai_and_back_does_not_affect_running_pods() {
         "  reservation pods: 20",
         "  Config kai-config: spec.binder.maxConcurrentReconciles: ",
         "would scale Deployment kai-operator from 1 to 0",
+        "would delete webhook configuration pods-of-the-platform of KAI",
     ] {
         assert!(told.contains(line), "{line}\n{told}");
     }
@@ -368,11 +382,12 @@ async fn migration_to_unikai_and_back_does_not_affect_running_pods() {
     migrate(&lab, &["adopt", "--timeout", "0"]).await;
     let (ok, told) = migrate(&lab, &["adopt"]).await;
     assert!(ok && told.contains("KAI has stopped; now start unikai"), "{told}");
+    assert!(told.ends_with(&format!("\n{REMOVING}\n")), "{told}");
     assert_eq!(replicas(&lab).await, expected(|_| 0, true));
-    assert_eq!(
-        (in_force(&lab).await, registered(&lab).await),
-        (policies, hooks.clone())
-    );
+    // unikai overwrites the others.
+    let mut left = hooks.clone();
+    left.remove(RENAMED).expect("it was registered");
+    assert_eq!((in_force(&lab).await, registered(&lab).await), (policies, left));
 
     // As unikai's manifests do.
     let levels = json!({"enforce": "restricted", "audit": "restricted", "warn": "restricted"});
@@ -456,7 +471,8 @@ async fn migrate_refuses_unexpected_states() {
     );
     // Again: there is nothing left to do.
     let (ok, told) = migrate(&lab, &["adopt"]).await;
-    assert_eq!((ok, told.as_str()), (true, "unikai schedules now\n"));
+    assert_eq!((ok, told), (true, format!("unikai schedules now\n{REMOVING}\n")));
+    assert!(include_str!("../../../docs/migration.md").contains("\n## Removing KAI\n"));
     // Someone starts a scheduler of KAI beside unikai: neither direction goes on.
     api.patch("kai-scheduler-default", &PatchParams::default(), &scale(1))
         .await

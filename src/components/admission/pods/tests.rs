@@ -621,6 +621,23 @@ fn every_pod_shows_its_queue_unless_that_is_off() {
 }
 
 #[test]
+fn a_queue_that_no_label_can_name_is_not_written() {
+    let bare = pod(&[]);
+    for queue in [
+        "q".repeat(64),
+        format!("team.{}", "p".repeat(59)),
+        "a/b".to_owned(),
+        "-a".to_owned(),
+    ] {
+        let after = mutated(&bare, Some(&workload(&queue, Source::Default)), &settings());
+        assert_eq!(after, bare, "{queue}");
+    }
+    let longest = "q".repeat(63);
+    let after = mutated(&bare, Some(&workload(&longest, Source::Default)), &settings());
+    assert_eq!(after["metadata"]["labels"]["kai.scheduler/queue"], longest);
+}
+
+#[test]
 fn a_queue_that_cannot_run_the_pod_is_refused_with_a_sentence_that_says_what_to_do() {
     let found =
         |queue: &str, source: Source| denial(queue_label::validate(&workload(queue, source), "team", &settings()));
