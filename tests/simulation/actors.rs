@@ -12,9 +12,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use tokio::time::sleep;
 
-use crate::plan::{ForgedField, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of};
+use crate::plan::{Ends, ForgedField, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of};
 use crate::run::{self, Simulation};
-use crate::state::{OF_TENANT, PodSeen};
+use crate::state::{APART, MOVED, OF_TENANT, PodSeen};
 
 /// Who acts.
 pub struct Actors {
@@ -53,13 +53,12 @@ impl Actors {
             self.create_once_served(namespace).await.expect("a namespace");
         }
         for (name, parent) in run::queues() {
-            let queue = queue(name, parent, -1, 0);
+            // A queue above others needs a quota for those that are not preemptible.
+            let queue = queue(name, parent, -1, if parent.is_none() { -1 } else { 2 });
             self.create_once_served(queue).await.expect("a queue");
         }
         for (name, pool) in [("default", ""), (POOL, POOL)] {
-            let shard = json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": name},
-                "spec": {"partitionLabelValue": pool}});
-            self.create_once_served(shard).await.expect("a shard");
+            self.create_once_served(shard(name, pool)).await.expect("a shard");
         }
     }
 
@@ -106,16 +105,16 @@ impl Actors {
             Step::Compact => simulation.server.faults().compact(),
             Step::Expire => simulation.server.faults().expire_watches(None),
             Step::NodeGone(at) => {
-                simulation.nodes_changed.set(true);
+                simulation.node_changes(*at);
                 let _ = simulation.world.remove_node(NODES[*at].0).await;
             }
             Step::NodeBack(at) => {
-                simulation.nodes_changed.set(true);
+                simulation.node_changes(*at);
                 let (name, gpus) = NODES[*at];
                 let _ = simulation.world.add_node(run::node(name, gpus)).await;
             }
             Step::KubeletStops(at) => {
-                simulation.nodes_changed.set(true);
+                simulation.node_changes(*at);
                 let _ = simulation.world.stop_kubelet(NODES[*at].0).await;
             }
             Step::ClockJumps(seconds) => {
@@ -130,14 +129,24 @@ impl Actors {
                 simulation.check(crate::invariants::ALWAYS);
                 simulation.actors().change(simulation, step).await;
             }
+            Step::LoseGpus(at) | Step::MoveNode(at) => {
+                simulation.node_changes(*at);
+                simulation.actors().administrate(simulation, step).await;
+            }
             Step::Limit { .. }
             | Step::QueueGone(_)
             | Step::QueueBack(_)
             | Step::Cordon(_)
             | Step::Uncordon(_)
             | Step::Drain(_)
-            | Step::LabelNode(_)
-            | Step::LoseGpus(_) => simulation.actors().administrate(simulation, step).await,
+            | Step::ReservationGone(_)
+            | Step::ShardGone
+            | Step::ShardBack
+            | Step::Strategy(_)
+            | Step::Service { .. }
+            | Step::Budget { .. }
+            | Step::BudgetGone(_)
+            | Step::LabelNode(_) => simulation.actors().administrate(simulation, step).await,
         }
     }
 
@@ -150,8 +159,14 @@ impl Actors {
                 gpus,
                 cpu,
                 priority,
+                ends,
+                apart,
             } => {
                 let mut pod = pod(&self.name("pod"), TEAMS[*team], QUEUES[*queue], *gpus, *cpu);
+                end(&mut pod, *ends);
+                if *apart {
+                    stay_apart(&mut pod, "pods");
+                }
                 if let Some(priority) = priority {
                     pod["metadata"]["labels"]["priorityClassName"] = json!(priority);
                 }
@@ -162,9 +177,11 @@ impl Actors {
                 queue,
                 portion,
                 devices,
+                ends,
             } => {
                 let mut pod = pod(&self.name("share"), TEAMS[*team], QUEUES[*queue], 0, 100);
-                pod["metadata"]["annotations"] = json!({"gpu-fraction": portion});
+                end(&mut pod, *ends);
+                pod["metadata"]["annotations"]["gpu-fraction"] = json!(portion);
                 if *devices > 1 {
                     pod["metadata"]["annotations"]["gpu-fraction-num-devices"] = json!(devices.to_string());
                 }
@@ -175,12 +192,12 @@ impl Actors {
                 queue,
                 size,
                 gpus,
+                ends,
             } => {
-                let _ = create(
-                    &self.tenant,
-                    job(&self.name("job"), TEAMS[*team], QUEUES[*queue], *size, *gpus),
-                )
-                .await;
+                let mut job = job(&self.name("job"), TEAMS[*team], QUEUES[*queue], *size, *gpus);
+                job["spec"]["backoffLimit"] = json!(2);
+                end(&mut job["spec"]["template"], *ends);
+                let _ = create(&self.tenant, job).await;
             }
             Step::Gang {
                 team,
@@ -188,14 +205,25 @@ impl Actors {
                 pods,
                 min,
                 gpus,
+                ends,
+                apart,
             } => {
                 let name = self.name("gang");
                 let group = group(&name, TEAMS[*team], QUEUES[*queue], *min);
                 if create(&self.tenant, group).await.is_err() {
                     return;
                 }
-                for _ in 0..*pods {
-                    let member = member(&self.name("member"), TEAMS[*team], QUEUES[*queue], &name, *gpus);
+                for number in 0..*pods {
+                    let mut member = member(&self.name("member"), TEAMS[*team], QUEUES[*queue], &name, *gpus);
+                    // They end one by one.
+                    let ends = ends.map(|ends| Ends {
+                        after: ends.after + 3 * number,
+                        ..ends
+                    });
+                    end(&mut member, ends);
+                    if *apart {
+                        stay_apart(&mut member, &name);
+                    }
                     let _ = create(&self.tenant, member).await;
                 }
             }
@@ -294,8 +322,10 @@ impl Actors {
         let merge = PatchParams::default();
         match step {
             Step::Limit { queue, limit, quota } => {
-                let name = QUEUES.get(*queue).copied().unwrap_or(PARENTS[0]);
-                self.limit(name, *limit, *quota).await;
+                let mut names = QUEUES.iter().chain(PARENTS);
+                if let Some(name) = names.nth(*queue) {
+                    self.limit(name, *limit, *quota).await;
+                }
             }
             Step::QueueGone(at) => {
                 let picked = queue(QUEUES[*at], Some(parent_of(QUEUES[*at])), -1, 0);
@@ -310,11 +340,7 @@ impl Actors {
                 let node = NODES[*at].0;
                 self.cordon(node, true).await;
                 let state = simulation.state();
-                for pod in state
-                    .pods
-                    .values()
-                    .filter(|pod| pod.node == node && TEAMS.contains(&&*pod.namespace))
-                {
+                for pod in state.pods.values().filter(|pod| pod.node == node) {
                     let api: Api<Pod> = Api::namespaced(self.admin.clone(), &pod.namespace);
                     let _ = api.evict(&pod.name, &EvictParams::default()).await;
                 }
@@ -326,14 +352,60 @@ impl Actors {
             Step::LoseGpus(at) => {
                 let (name, gpus) = NODES[*at];
                 if gpus > 0 {
-                    simulation.nodes_changed.set(true);
                     let left = (gpus / 2).to_string();
                     let patch = json!({"status": {"allocatable": {"nvidia.com/gpu": left}}});
                     let _ = self.nodes().patch_status(name, &merge, &Patch::Merge(patch)).await;
                 }
             }
+            Step::MoveNode(at) => self.move_node(simulation, NODES[*at].0).await,
+            Step::ReservationGone(which) => {
+                let state = simulation.state();
+                let reservations: Vec<_> = state.pods.values().filter(|pod| pod.reservation).collect();
+                if let Some(pod) = pick(&reservations, *which) {
+                    let api: Api<Pod> = Api::namespaced(self.admin.clone(), &pod.namespace);
+                    let _ = api.delete(&pod.name, &DeleteParams::default()).await;
+                }
+            }
+            Step::ShardGone => delete(&self.admin, &shard(POOL, POOL)).await,
+            Step::ShardBack => drop(create(&self.admin, shard_again()).await),
+            Step::Strategy(strategy) => {
+                let patch = json!({"spec": {"placementStrategy": {"gpu": strategy, "cpu": strategy}}});
+                let shard = shard("default", "");
+                let _ = api(&self.admin, &shard)
+                    .patch("default", &merge, &Patch::Merge(patch))
+                    .await;
+            }
+            Step::Service { name, enabled } => self.switch(name, *enabled).await,
+            Step::Budget { team, most } => {
+                delete(&self.admin, &budget(TEAMS[*team], *most)).await;
+                let _ = create(&self.admin, budget(TEAMS[*team], *most)).await;
+            }
+            Step::BudgetGone(team) => delete(&self.admin, &budget(TEAMS[*team], 0)).await,
             _ => {}
         }
+    }
+
+    /// Switches a component in the Config.
+    async fn switch(&self, name: &str, enabled: bool) {
+        let patch = json!({"spec": {name: {"service": {"enabled": enabled}}}});
+        let config = config();
+        let _ = create(&self.admin, config.clone()).await;
+        let api = api(&self.admin, &config);
+        let _ = api
+            .patch("kai-config", &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+    }
+
+    /// Moves a node to the other node pool, or back, and leaves a mark on it.
+    async fn move_node(&self, simulation: &Simulation, node: &str) {
+        let state = simulation.state();
+        let pool = state.nodes.get(node).and_then(|node| node.pool.clone());
+        let to = pool.is_none().then_some(POOL);
+        let patch = json!({"metadata": {"labels": {POOL_LABEL: to, MOVED: ""}}});
+        let _ = self
+            .nodes()
+            .patch(node, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
     }
 
     async fn cordon(&self, node: &str, cordoned: bool) {
@@ -357,14 +429,23 @@ impl Actors {
     pub async fn put_in_order(simulation: &Simulation) -> bool {
         let actors = simulation.actors();
         let mut accepted = true;
+        // Without quotas no pod that is not preemptible runs.
+        let quota = if simulation.seed.is_multiple_of(2) { -1 } else { 0 };
         for (name, parent) in run::queues() {
-            let _ = create(&actors.admin, queue(name, parent, -1, 0)).await;
-            accepted &= actors.limit(name, -1, 0).await;
+            let _ = create(&actors.admin, queue(name, parent, -1, quota)).await;
+            accepted &= actors.limit(name, -1, quota).await;
         }
         for (name, gpus) in NODES {
             let _ = simulation.world.add_node(run::node(name, *gpus)).await;
-            actors.cordon(name, false).await;
+            let patch = json!({"metadata": {"labels": {POOL_LABEL: pool_of(name)}}, "spec": {"unschedulable": null}});
+            let api = actors.nodes();
+            let _ = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         }
+        let _ = create(&actors.admin, shard_again()).await;
+        for team in TEAMS {
+            delete(&actors.admin, &budget(team, 0)).await;
+        }
+        delete(&actors.admin, &config()).await;
         accepted
     }
 
@@ -442,6 +523,44 @@ pub fn queue(name: &str, parent: Option<&str>, limit: i64, quota: i64) -> Value 
     queue
 }
 
+fn shard(name: &str, pool: &str) -> Value {
+    json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": name},
+        "spec": {"partitionLabelValue": pool}})
+}
+
+/// The shard of the other node pool, after it was gone.
+fn shard_again() -> Value {
+    let mut shard = shard(POOL, POOL);
+    shard["metadata"]["labels"] = json!({MOVED: ""});
+    shard
+}
+
+fn config() -> Value {
+    json!({"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": "kai-config"}, "spec": {}})
+}
+
+/// A budget for all pods of a namespace.
+fn budget(namespace: &str, most: u32) -> Value {
+    json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all", "namespace": namespace},
+        "spec": {"selector": {}, "maxUnavailable": most}})
+}
+
+/// Has the containers of a pod or pod template end by themselves, for good.
+fn end(pod: &mut Value, ends: Option<Ends>) {
+    if let Some(Ends { after, code }) = ends {
+        pod["metadata"]["annotations"]["unikai.dev/run-seconds"] = json!(after.to_string());
+        pod["metadata"]["annotations"]["unikai.dev/exit-code"] = json!(code.to_string());
+        pod["spec"]["restartPolicy"] = json!("Never");
+    }
+}
+
+/// Keeps a pod off nodes with others of its namespace that are called so.
+fn stay_apart(pod: &mut Value, called: &str) {
+    pod["metadata"]["labels"][APART] = json!(called);
+    pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+        json!([{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {APART: called}}}]);
+}
+
 /// Gives an object the label of the node pool that its queue is of.
 fn put_in_pool(object: &mut Value, queue: &str) {
     if let Some(pool) = pool_of(queue) {
@@ -478,7 +597,7 @@ pub fn group(name: &str, namespace: &str, queue: &str, min: u32) -> Value {
 
 pub fn member(name: &str, namespace: &str, queue: &str, group: &str, gpus: u32) -> Value {
     let mut pod = pod(name, namespace, queue, gpus, 100);
-    pod["metadata"]["annotations"] = json!({"pod-group-name": group});
+    pod["metadata"]["annotations"]["pod-group-name"] = json!(group);
     pod
 }
 

@@ -1,10 +1,14 @@
 //! The rules that must hold after every step, and those that must hold once the faults are over. Each has an id, a sentence and a pure predicate over
 //! what the API server stores ([`State`]) and what was there before ([`History`]).
 
+mod proof;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::plan::{parent_of, pool_of};
 use crate::state::{NodeSeen, PodSeen, QueueSeen, State};
+
+pub use proof::each_rule_can_be_broken;
 
 /// A rule.
 pub struct Rule {
@@ -73,6 +77,21 @@ pub const ALWAYS: &[Rule] = &[
         broken: over_limit,
     },
     Rule {
+        id: "Q-2",
+        sentence: "the non-preemptible pods of a queue stay within its quota",
+        broken: over_quota,
+    },
+    Rule {
+        id: "R-1",
+        sentence: "pods that stay apart are on different nodes",
+        broken: together,
+    },
+    Rule {
+        id: "W-1",
+        sentence: "no kubelet refuses a pod because it lacks a GPU",
+        broken: refused,
+    },
+    Rule {
         id: "K-1",
         sentence: "no gang stays bound below its minimum",
         broken: partial_gang,
@@ -85,6 +104,11 @@ pub const AT_REST: &[Rule] = &[
         id: "A-1",
         sentence: "each pod that fits runs",
         broken: fits_but_waits,
+    },
+    Rule {
+        id: "A-5",
+        sentence: "each gang that fits runs",
+        broken: gang_fits_but_waits,
     },
     Rule {
         id: "A-2",
@@ -108,7 +132,7 @@ pub const EMPTY: &[Rule] = &[Rule {
 /// The rules that are not predicates over states.
 pub const ELSEWHERE: &[(&str, &str)] = &[
     ("L-1", "only the holder of the Lease writes"),
-    ("W-1", "no kubelet refuses a pod because it lacks a GPU"),
+    ("V-1", "no pod of a whole, non-preemptible pod group is evicted"),
     ("E-1", "no replica ends by itself, and none logs an ERROR"),
 ];
 
@@ -127,6 +151,8 @@ pub fn sentence(id: &str) -> &'static str {
 const LATE: u64 = 30_000;
 /// How long a gang may be below its minimum while all shards have leaders, in ms: its grace period, and the time to evict it.
 const PARTIAL: u64 = 180_000;
+/// How long after a change of a node its kubelet may refuse pods that were decided before, in ms.
+const REFUSES: u64 = 60_000;
 /// A shard whose Lease was not renewed for so long has no leader, in ms.
 const NOT_RENEWED: u64 = 10_000;
 
@@ -163,6 +189,11 @@ pub struct History {
     renewed: BTreeMap<String, (String, u64)>,
     /// When a shard was last without a leader.
     leaderless: u64,
+    /// When each node was last changed.
+    changed_nodes: BTreeMap<String, u64>,
+    /// Pods that a kubelet refused, and those of them that were first seen in the latest state.
+    refused: BTreeSet<String>,
+    new_refused: BTreeSet<String>,
 }
 
 impl History {
@@ -171,8 +202,17 @@ impl History {
         self.partial.is_empty()
     }
 
+    /// A node is changed at that time.
+    pub fn node_changes(&mut self, name: &str, at: u64) {
+        self.changed_nodes.insert(name.to_owned(), at);
+    }
+
     /// Records a state, before the rules are evaluated on it.
     pub fn take(&mut self, now: &State) {
+        let refused = now.pods.values().filter(|pod| pod.refused);
+        let refused: BTreeSet<String> = refused.map(|pod| pod.uid.clone()).collect();
+        self.new_refused = refused.difference(&self.refused).cloned().collect();
+        self.refused = refused;
         self.new.clear();
         self.new_in_group.clear();
         self.groups.extend(now.groups.keys().cloned());
@@ -201,6 +241,7 @@ impl History {
                 return true;
             };
             pod.queue.clone_from(&group.queue);
+            pod.non_preemptible = group.non_preemptible;
             // The limits at its bind are not remembered for longer. A tenant may move the charge of a pod whose group is not written yet.
             if now.at < *since + LATE && !group.of_tenant {
                 self.new_in_group.insert(uid.clone());
@@ -236,6 +277,8 @@ impl History {
         for (pod, current) in self.holding(now) {
             members.entry((&pod.namespace, &pod.group)).or_default().push(current);
         }
+        let finished = now.pods.values().filter(|pod| pod.succeeded);
+        let finished: BTreeSet<(&str, &str)> = finished.map(|pod| (&*pod.namespace, &*pod.group)).collect();
         let mut partial = BTreeMap::new();
         for ((namespace, name), group) in &now.groups {
             let bound = members
@@ -243,6 +286,10 @@ impl History {
                 .map(Vec::as_slice)
                 .unwrap_or_default();
             if group.min < 2 || bound.len() >= group.min {
+                continue;
+            }
+            // Members end one by one, and not all of them need to succeed.
+            if finished.contains(&(&**namespace, &**name)) {
                 continue;
             }
             // Pods that terminate on a silent node need only time. One after which a tenant has named a pod group belongs to that for later processes.
@@ -383,6 +430,21 @@ fn recorded(view: &View<'_>) -> Option<String> {
 }
 
 fn over_limit(view: &View<'_>) -> Option<String> {
+    exceeded(view, "limit", PodSeen::charged, |queue| queue.limit)
+}
+
+fn over_quota(view: &View<'_>) -> Option<String> {
+    let charged = |pod: &PodSeen| if pod.non_preemptible { pod.charged() } else { 0 };
+    exceeded(view, "quota", charged, |queue| queue.quota)
+}
+
+/// A queue that was given more than it may have, in thousandths of a GPU; `None` is no bound.
+fn exceeded(
+    view: &View<'_>,
+    bound: &str,
+    charged: fn(&PodSeen) -> i64,
+    most: fn(&QueueSeen) -> Option<i64>,
+) -> Option<String> {
     let mut used: BTreeMap<String, (i64, Vec<String>)> = BTreeMap::new();
     let mut touched = BTreeSet::new();
     for (pod, now) in view.before.holding(view.now) {
@@ -398,12 +460,12 @@ fn over_limit(view: &View<'_>) -> Option<String> {
             .then(|| parent_of(&pod.queue).to_owned());
         for queue in std::iter::once(pod.queue.clone()).chain(parent) {
             let (sum, pods) = used.entry(queue.clone()).or_default();
-            *sum += pod.charged();
+            *sum += charged(pod);
             pods.push(pod.full_name());
-            // A bind that was decided under another limit, and is resumed, is no new decision.
+            // A bind that was decided under another bound, and is resumed, is no new decision.
             let decided = view.before.requested.get(&pod.full_name());
             let resumed = decided.is_some_and(|(first, _)| first + LATE < view.now.at);
-            if pod.charged() > 0 && view.before.new_in_group.contains(&pod.uid) && !resumed {
+            if charged(pod) > 0 && view.before.new_in_group.contains(&pod.uid) && !resumed {
                 touched.insert(queue);
             }
         }
@@ -411,14 +473,43 @@ fn over_limit(view: &View<'_>) -> Option<String> {
     used.into_iter()
         .filter(|(queue, _)| touched.contains(queue))
         .find_map(|(queue, (used, pods))| {
-            let limits = view.before.limits.get(&queue)?;
-            let most = limits
+            let known = view.before.limits.get(&queue)?;
+            let most = known
                 .iter()
-                .map(|(_, queue)| queue.limit)
-                .try_fold(0, |most, limit| Some(limit?.max(most)))?;
+                .map(|(_, queue)| most(queue))
+                .try_fold(0, |greatest, most| Some(most?.max(greatest)))?;
             let pods = pods.join(", ");
-            (used > most).then(|| format!("queue {queue} has a limit of {most} thousandths and holds {used}: {pods}"))
+            (used > most).then(|| format!("queue {queue} has a {bound} of {most} thousandths and holds {used}: {pods}"))
         })
+}
+
+fn together(view: &View<'_>) -> Option<String> {
+    let apart = |pod: &PodSeen| {
+        pod.apart
+            .clone()
+            .map(|called| (pod.node.clone(), pod.namespace.clone(), called))
+    };
+    let mut on_nodes: BTreeMap<_, Vec<&PodSeen>> = BTreeMap::new();
+    for (pod, _) in view.before.holding(view.now) {
+        if let Some(key) = apart(pod) {
+            on_nodes.entry(key).or_default().push(pod);
+        }
+    }
+    let mut together = on_nodes.into_iter().filter(|(_, pods)| pods.len() > 1);
+    together
+        .find(|(_, pods)| pods.iter().any(|pod| view.before.new.contains(&pod.uid)))
+        .map(|((node, ..), pods)| {
+            let pods: Vec<_> = pods.iter().map(|pod| pod.full_name()).collect();
+            format!("{pods:?} are on {node}")
+        })
+}
+
+fn refused(view: &View<'_>) -> Option<String> {
+    let new = view.before.new_refused.iter();
+    let mut new = new.filter_map(|uid| view.now.pods.get(uid));
+    let changed = |pod: &PodSeen| view.before.changed_nodes.get(&pod.node).copied();
+    new.find(|pod| changed(pod).is_none_or(|at| at + REFUSES < view.now.at))
+        .map(|pod| format!("the kubelet of {} refused {}", pod.node, pod.full_name()))
 }
 
 fn partial_gang(view: &View<'_>) -> Option<String> {
@@ -435,73 +526,142 @@ fn partial_gang(view: &View<'_>) -> Option<String> {
     ))
 }
 
-/// A waiting pod outside gangs for which some node has room.
-fn fits_but_waits(view: &View<'_>) -> Option<String> {
-    let now = view.now;
-    let free = |name: &str, node: &NodeSeen| {
-        let on: Vec<_> = view.before.holding(now).filter(|(pod, _)| pod.node == name).collect();
+/// What nodes and queues have left.
+struct Room<'a> {
+    view: &'a View<'a>,
+}
+
+impl Room<'_> {
+    /// GPUs, thousandths of CPUs and pods that a node has left.
+    fn free(&self, name: &str, node: &NodeSeen) -> (i64, i64, i64) {
+        let holding = self.view.before.holding(self.view.now);
+        let on: Vec<_> = holding.filter(|(pod, _)| pod.node == name).collect();
         let sum = |of: fn(&PodSeen) -> i64| on.iter().map(|(pod, _)| of(pod)).sum::<i64>();
         (
             node.gpus - sum(|pod| pod.gpus),
             node.cpu - sum(|pod| pod.cpu),
             node.pods - on.len() as i64,
         )
-    };
-    let used = |queue: &str| -> i64 {
-        let pods = view.before.holding(now).filter(|(pod, _)| !pod.reservation && pod.ours);
-        pods.filter(|(pod, _)| pod.queue == queue || parent_of(&pod.queue) == queue)
-            .map(|(pod, _)| pod.charged())
-            .sum()
-    };
-    now.pods
-        .values()
-        .filter(|pod| pod.ours && pod.node.is_empty() && !pod.deleting && !pod.finished)
-        .find_map(|pod| {
-            let group = now.groups.get(&(pod.namespace.clone(), pod.group.clone()))?;
-            if group.min > 1 || pod.non_preemptible || group.non_preemptible || pod.devices > 1 {
-                return None;
-            }
-            if pod.in_no_sub_group || pod.without_config_map {
-                return None;
-            }
-            // The pods of a group are tried in order, and none after one that does not fit, as in KAI.
-            let others = now.pods.values().filter(|other| {
-                (&other.namespace, &other.group) == (&pod.namespace, &pod.group)
-                    && other.node.is_empty()
-                    && !other.finished
-            });
-            if others.count() > 1 {
-                return None;
-            }
-            let within = |name: &str| {
-                now.queues
-                    .get(name)
-                    .is_some_and(|queue| queue.limit.is_none_or(|limit| used(name) + pod.charged() <= limit))
+    }
+
+    /// The open nodes of a node pool.
+    fn nodes(&self, pool: Option<&str>) -> impl Iterator<Item = (&String, &NodeSeen)> {
+        let nodes = self.view.now.nodes.iter();
+        nodes.filter(move |(_, node)| node.open && node.pool.as_deref() == pool)
+    }
+
+    /// Whether a queue and the one above it may be charged so much more; for pods that are not preemptible, whatever their quotas are only if these are
+    /// not bounded.
+    fn may_be_charged(&self, queue: &str, charge: i64, non_preemptible: bool) -> bool {
+        let used = |queue: &str| -> i64 {
+            let holding = self.view.before.holding(self.view.now);
+            let pods = holding.filter(|(pod, _)| !pod.reservation && pod.ours);
+            let pods = pods.filter(|(pod, _)| pod.queue == queue || parent_of(&pod.queue) == queue);
+            pods.map(|(pod, _)| pod.charged()).sum()
+        };
+        [queue, parent_of(queue)].into_iter().all(|name| {
+            let Some(queue) = self.view.now.queues.get(name) else {
+                return false;
             };
-            if pool_of(&group.queue) != pod.pool.as_deref() {
-                return None;
-            }
-            if !within(&group.queue) || !within(parent_of(&group.queue)) {
-                return None;
-            }
-            let gpus = if pod.portion > 0 { 1 } else { pod.gpus };
-            let mut nodes = now.nodes.iter().filter(|(_, node)| node.open && node.pool == pod.pool);
-            let (node, free_gpus) = nodes.find_map(|(name, node)| {
-                let (free_gpus, cpu, pods) = free(name, node);
-                let fits = free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1;
-                fits.then_some((name, free_gpus))
-            })?;
-            let on = view.before.holding(now).filter(|(other, _)| other.node == *node);
-            let on: Vec<_> = on
-                .map(|(other, _)| format!("{} with {} GPUs", other.full_name(), other.gpus))
-                .collect();
-            Some(format!(
-                "{} waits ({:?}), and {node} has room: {free_gpus} GPUs beside {}",
-                pod.full_name(),
-                pod.waiting_message,
-                on.join(", ")
-            ))
+            let within = queue.limit.is_none_or(|limit| used(name) + charge <= limit);
+            within && (!non_preemptible || queue.quota.is_none())
         })
+    }
+}
+
+fn waits(pod: &PodSeen) -> bool {
+    pod.ours && pod.node.is_empty() && !pod.deleting && !pod.finished
+}
+
+/// A waiting pod outside gangs for which some node has room.
+fn fits_but_waits(view: &View<'_>) -> Option<String> {
+    let (now, room) = (view.now, Room { view });
+    now.pods.values().filter(|pod| waits(pod)).find_map(|pod| {
+        let group = now.groups.get(&(pod.namespace.clone(), pod.group.clone()))?;
+        if group.min > 1 || pod.devices > 1 {
+            return None;
+        }
+        // Another one may be on the node.
+        if pod.apart.is_some() || pod.in_no_sub_group || pod.without_config_map {
+            return None;
+        }
+        // The pods of a group are tried in order, and none after one that does not fit, as in KAI.
+        let others = now.pods.values().filter(|other| {
+            (&other.namespace, &other.group) == (&pod.namespace, &pod.group) && other.node.is_empty() && !other.finished
+        });
+        if others.count() > 1 || pool_of(&group.queue) != pod.pool.as_deref() {
+            return None;
+        }
+        let non_preemptible = pod.non_preemptible || group.non_preemptible;
+        if !room.may_be_charged(&group.queue, pod.charged(), non_preemptible) {
+            return None;
+        }
+        let gpus = if pod.portion > 0 { 1 } else { pod.gpus };
+        let (node, free_gpus) = room.nodes(pod.pool.as_deref()).find_map(|(name, node)| {
+            let (free_gpus, cpu, pods) = room.free(name, node);
+            let fits = free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1;
+            fits.then_some((name, free_gpus))
+        })?;
+        let on = view.before.holding(now).filter(|(other, _)| other.node == *node);
+        let on: Vec<_> = on
+            .map(|(other, _)| format!("{} with {} GPUs", other.full_name(), other.gpus))
+            .collect();
+        Some(format!(
+            "{} waits ({:?}), and {node} has room: {free_gpus} GPUs beside {}",
+            pod.full_name(),
+            pod.waiting_message,
+            on.join(", ")
+        ))
+    })
+}
+
+/// A gang of equal pods that is below its minimum, and for whose missing pods the nodes have room.
+fn gang_fits_but_waits(view: &View<'_>) -> Option<String> {
+    let (now, room) = (view.now, Room { view });
+    now.groups.iter().find_map(|((namespace, name), group)| {
+        let members = || {
+            let of_group = |pod: &&PodSeen| (&pod.namespace, &pod.group) == (namespace, name);
+            now.pods.values().filter(of_group)
+        };
+        // Those that have ended count differently, and one that terminates may hold its place.
+        let simple = |pod: &PodSeen| {
+            pod.ours
+                && !pod.finished
+                && !pod.deleting
+                && pod.portion == 0
+                && pod.apart.is_none()
+                && !pod.in_no_sub_group
+        };
+        if group.min < 2 || !members().all(simple) {
+            return None;
+        }
+        let waiting: Vec<&PodSeen> = members().filter(|pod| waits(pod)).collect();
+        let (first, bound) = (waiting.first()?, members().count() - waiting.len());
+        let missing = group
+            .min
+            .checked_sub(bound)
+            .filter(|missing| (1..=waiting.len()).contains(missing))?;
+        let alike = |pod: &&PodSeen| (pod.gpus, pod.cpu, &pod.pool) == (first.gpus, first.cpu, &first.pool);
+        if !waiting.iter().all(alike) || pool_of(&group.queue) != first.pool.as_deref() || group.pool != first.pool {
+            return None;
+        }
+        let charge = first.charged() * missing as i64;
+        if !room.may_be_charged(&group.queue, charge, group.non_preemptible) {
+            return None;
+        }
+        let places = room.nodes(first.pool.as_deref()).map(|(name, node)| {
+            let (gpus, cpu, pods) = room.free(name, node);
+            let by_gpus = gpus.checked_div(first.gpus).unwrap_or(i64::MAX);
+            by_gpus.min(cpu / first.cpu.max(1)).min(pods).max(0)
+        });
+        let places: i64 = places.sum();
+        (places >= missing as i64).then(|| {
+            format!(
+                "{missing} pods of gang {name} wait ({:?}), and there is room for {places}",
+                first.waiting_message
+            )
+        })
+    })
 }
 
 fn silent(view: &View<'_>) -> Option<String> {

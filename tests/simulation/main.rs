@@ -77,6 +77,9 @@ fn main() -> ExitCode {
     if cfg!(not(tokio_unstable)) {
         println!("built without `--cfg tokio_unstable` (.cargo/config.toml): runs of one seed may differ");
     }
+    if !invariants::each_rule_can_be_broken() {
+        return ExitCode::FAILURE;
+    }
     println!("seeds from {first} on, {} of {} steps each", args.seeds, args.steps);
     let (next, failed, steps, requests) = (
         AtomicU64::new(first),

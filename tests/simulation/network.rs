@@ -18,7 +18,8 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 use unikai::devcluster::apiserver::in_process::Service;
 
-use crate::plan::pool_of;
+use crate::plan::POOL_LABEL;
+use crate::state::{About, State as Stored};
 use crate::story::Story;
 
 /// How late a request may arrive.
@@ -85,15 +86,15 @@ pub struct Link {
     run: LinksOfRun,
 }
 
-/// See [`State::pools_of`](crate::state::State::pools_of).
-pub type PoolsOfPod = Arc<dyn Fn(&str, &str) -> Option<Vec<Option<String>>> + Send + Sync>;
+/// Shows nodes, pods and pod groups as they are stored now.
+pub type WithState = Arc<dyn Fn(&mut dyn FnMut(&Stored)) + Send + Sync>;
 
 /// What the links of a run share.
 #[derive(Clone)]
 pub struct LinksOfRun {
     story: Story,
     canary: Option<Canary>,
-    pools_of_pod: PoolsOfPod,
+    with_state: WithState,
     /// The Leases by name, as the API server answered the last write of each.
     leases: Arc<Mutex<BTreeMap<String, LeaseWritten>>>,
 }
@@ -108,13 +109,20 @@ struct LeaseWritten {
 }
 
 impl LinksOfRun {
-    pub fn new(story: &Story, canary: Option<Canary>, pools_of_pod: PoolsOfPod) -> Self {
+    pub fn new(story: &Story, canary: Option<Canary>, with_state: WithState) -> Self {
         Self {
             story: story.clone(),
             canary,
-            pools_of_pod,
+            with_state,
             leases: Arc::default(),
         }
+    }
+
+    /// What is stored now.
+    fn ask<T>(&self, question: impl Fn(&Stored) -> Option<T>) -> Option<T> {
+        let mut answer = None;
+        (self.with_state)(&mut |state| answer = question(state));
+        answer
     }
 
     fn leases(&self) -> MutexGuard<'_, BTreeMap<String, LeaseWritten>> {
@@ -425,6 +433,7 @@ impl Link {
         if matches!(resource_of(&call.path), "leases" | "secrets") {
             return;
         }
+        self.is_no_eviction_of_protected(call);
         let leases = self.run.leases();
         let holds = |name: &str| {
             let lease = leases.get(name);
@@ -444,19 +453,41 @@ impl Link {
         }
     }
 
-    /// The node pools whose leaders may bind or evict the pod of this request. A pod belongs to the pool of its pod group, whatever its label says.
-    fn pools_of(&self, call: &Call) -> Option<Vec<Option<String>>> {
-        let parts: Vec<_> = call.path.split('/').collect();
-        let ["", "api", "v1", "namespaces", namespace, "pods", name, verb] = &*parts else {
-            return None;
+    /// The rule that pods of whole, non-preemptible pod groups are not evicted.
+    fn is_no_eviction_of_protected(&self, call: &Call) {
+        let parts: Vec<_> = call.path.split('/').skip(1).collect();
+        let ["api", "v1", "namespaces", namespace, "pods", name, ref rest @ ..] = *parts else {
+            return;
         };
-        match *verb {
-            "binding" => {
-                let binding: serde_json::Value = serde_json::from_slice(&call.body).ok()?;
-                let node = binding["target"]["name"].as_str()?;
-                Some(vec![pool_of(node).map(str::to_owned)])
+        let evicts = rest == ["eviction"] || (rest.is_empty() && call.method == Method::DELETE);
+        if evicts
+            && self
+                .run
+                .ask(|state| state.is_protected(namespace, name).then_some(()))
+                .is_some()
+        {
+            let what = format!("{} evicts {namespace}/{name}, which is not preemptible", self.name);
+            self.run.story.violation("V-1", what);
+        }
+    }
+
+    /// The node pools whose leaders may send this request; `None` if those of all may. A pod belongs to the pool of its pod group, whatever its label says.
+    fn pools_of(&self, call: &Call) -> Option<Vec<Option<String>>> {
+        let parts: Vec<_> = call.path.split('/').skip(1).collect();
+        let body = || serde_json::from_slice::<serde_json::Value>(&call.body).ok();
+        let pools_of = |about: &About<'_>| self.run.ask(|state| state.pools_of(about));
+        let of_node = |pointer: &str| pools_of(&About::Node(body()?.pointer(pointer)?.as_str()?));
+        match *parts {
+            ["api", "v1", "namespaces", _, "pods", _, "binding"] => of_node("/target/name"),
+            ["api", "v1", "namespaces", _, "pods"] => of_node("/spec/nodeName"),
+            ["api", "v1", "namespaces", namespace, "pods", name, ..] => pools_of(&About::Pod { namespace, name }),
+            ["apis", _, _, "namespaces", _, "bindrequests"] => of_node("/spec/selectedNode"),
+            ["apis", _, _, "namespaces", namespace, "podgroups", name, ..] => {
+                pools_of(&About::Group { namespace, name })
             }
-            "eviction" => (self.run.pools_of_pod)(namespace, name),
+            ["apis", _, _, "namespaces", _, "podgroups"] => {
+                pools_of(&About::Pool(body()?["metadata"]["labels"][POOL_LABEL].as_str()))
+            }
             _ => None,
         }
     }

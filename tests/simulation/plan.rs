@@ -8,6 +8,14 @@ use crate::network::{CrashPoint, LinkFault};
 pub const QUEUES: &[&str] = &["a", "b", "c", "d"];
 /// The queues above them: of the default node pool, and of the other.
 pub const PARENTS: &[&str] = &["org", "blue-org"];
+/// Components that the Config switches.
+pub const SERVICES: &[&str] = &[
+    "podGrouper",
+    "binder",
+    "scheduler",
+    "queueController",
+    "podGroupController",
+];
 /// The node pool that has a shard of its own.
 pub const POOL: &str = "blue";
 /// The label of its nodes, queues and pods.
@@ -29,6 +37,13 @@ pub fn pool_of(name: &str) -> Option<&'static str> {
     (name == "d" || name.starts_with(POOL)).then_some(POOL)
 }
 
+/// How the containers of a workload end by themselves: after so many seconds, with that exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    pub after: u32,
+    pub code: u8,
+}
+
 /// One step. A number that picks something picks it among what there is at the time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
@@ -39,6 +54,9 @@ pub enum Step {
         gpus: u32,
         cpu: u32,
         priority: Option<&'static str>,
+        ends: Option<Ends>,
+        /// Not on a node with another such pod of its namespace.
+        apart: bool,
     },
     /// A pod with a part of a GPU.
     Share {
@@ -46,6 +64,7 @@ pub enum Step {
         queue: usize,
         portion: &'static str,
         devices: u32,
+        ends: Option<Ends>,
     },
     /// A Job whose pods start together.
     Job {
@@ -53,6 +72,7 @@ pub enum Step {
         queue: usize,
         size: u32,
         gpus: u32,
+        ends: Option<Ends>,
     },
     /// A pod group of its own with so many pods, of which so many must run together.
     Gang {
@@ -61,6 +81,9 @@ pub enum Step {
         pods: u32,
         min: u32,
         gpus: u32,
+        ends: Option<Ends>,
+        /// Each member on a node of its own.
+        apart: bool,
     },
     /// Another pod for a pod group.
     Grow(usize),
@@ -90,8 +113,28 @@ pub enum Step {
     QueueBack(usize),
     Cordon(usize),
     Uncordon(usize),
-    /// An administrator cordons a node and evicts its pods.
+    /// An administrator cordons a node and evicts its pods, reservation pods too.
     Drain(usize),
+    /// Somebody deletes a reservation pod.
+    ReservationGone(usize),
+    /// A node moves to the other node pool, or back.
+    MoveNode(usize),
+    /// An administrator deletes the shard of the other node pool, and makes it again later.
+    ShardGone,
+    ShardBack,
+    /// An administrator changes how the shard of the default node pool places pods.
+    Strategy(&'static str),
+    /// An administrator switches a component off in the Config, or on again.
+    Service {
+        name: &'static str,
+        enabled: bool,
+    },
+    /// An administrator lets so many pods of a namespace be evicted at once.
+    Budget {
+        team: usize,
+        most: u32,
+    },
+    BudgetGone(usize),
     LabelNode(usize),
     NodeGone(usize),
     NodeBack(usize),
@@ -163,13 +206,20 @@ pub fn draw(seed: u64, steps: usize) -> Vec<Timed> {
         .collect()
 }
 
+fn ends(random: &mut fastrand::Rng) -> Option<Ends> {
+    (random.u8(0..3) == 0).then(|| Ends {
+        after: random.u32(1..40),
+        code: u8::from(random.u8(0..5) == 0),
+    })
+}
+
 fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
     let team = random.usize(0..TEAMS.len());
     let queue = random.usize(0..QUEUES.len());
     let which = random.usize(0..64);
     let replica = random.usize(0..REPLICAS.len());
     let node = random.usize(0..NODES.len());
-    match random.u8(0..100) {
+    match random.u8(0..112) {
         0..=13 => Step::Pod {
             team,
             queue,
@@ -178,18 +228,22 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
             priority: *random
                 .choice(&[None, None, None, Some("build"), Some("inference")])
                 .unwrap_or(&None),
+            ends: ends(random),
+            apart: random.u8(0..6) == 0,
         },
         14..=25 => Step::Share {
             team,
             queue,
             portion: random.choice(&["0.5", "0.3", "0.25", "0.7"]).unwrap_or(&"0.5"),
             devices: if random.u8(0..8) == 0 { 2 } else { 1 },
+            ends: ends(random),
         },
         26..=31 => Step::Job {
             team,
             queue,
             size: random.u32(1..5),
             gpus: random.u32(0..3),
+            ends: ends(random),
         },
         32..=37 => {
             let pods = random.u32(1..5);
@@ -199,6 +253,8 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
                 pods,
                 min: random.u32(1..=pods),
                 gpus: random.u32(0..3),
+                ends: ends(random),
+                apart: random.u8(0..6) == 0,
             }
         }
         38..=40 => Step::Grow(which),
@@ -223,7 +279,7 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
                 .unwrap_or(&ForgedField::Queue),
         },
         68..=70 => Step::Limit {
-            queue: random.usize(0..=QUEUES.len()),
+            queue: random.usize(0..QUEUES.len() + PARENTS.len()),
             limit: *random.choice(&[-1, -1, 1, 3, 6]).unwrap_or(&-1),
             quota: *random.choice(&[-1, 0, 2, 4]).unwrap_or(&0),
         },
@@ -276,6 +332,20 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
         99 if faults && which < 16 => {
             Step::ClockJumps(*random.choice(&[-30, -5, 5, 60, 3_600, 400 * 86_400]).unwrap_or(&5))
         }
+        100 | 101 => Step::ReservationGone(which),
+        102 => Step::MoveNode(node),
+        103 => Step::ShardGone,
+        104 | 105 => Step::ShardBack,
+        106 => Step::Strategy(random.choice(&["binpack", "spread"]).unwrap_or(&"spread")),
+        107 | 108 => Step::Service {
+            name: random.choice(SERVICES).unwrap_or(&"binder"),
+            enabled: random.bool(),
+        },
+        109 => Step::Budget {
+            team,
+            most: random.u32(0..3),
+        },
+        110 => Step::BudgetGone(team),
         _ => Step::Wait,
     }
 }
@@ -293,6 +363,11 @@ pub fn some_kind(random: &mut fastrand::Rng) -> Option<&'static str> {
             Some("queues"),
             Some("bindrequests"),
             Some("leases"),
+            Some("configmaps"),
+            Some("schedulingshards"),
+            Some("configs"),
+            Some("poddisruptionbudgets"),
+            Some("namespaces"),
         ])
         .unwrap_or(&None)
 }
@@ -305,6 +380,8 @@ pub fn for_canaries() -> Vec<Timed> {
         gpus: 2,
         cpu: 100,
         priority: None,
+        ends: None,
+        apart: false,
     };
     let timed = |step: Step, then: u64| Timed {
         step,

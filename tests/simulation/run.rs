@@ -1,13 +1,12 @@
 //! One run: a cluster, its world, the replicas and the actors, all in this thread and on tokio's paused clock.
 
-use std::cell::Cell;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
 use jiff::Timestamp;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 use unikai::devcluster::apiserver::in_process::InProcess;
 use unikai::devcluster::apiserver::{Clock, Identity, Options};
@@ -17,9 +16,9 @@ use unikai::operator::{Operator, Running};
 
 use crate::actors::Actors;
 use crate::invariants::{self, History, Rule};
-use crate::network::{Canary, Link, LinksOfRun, PoolsOfPod};
+use crate::network::{Canary, Link, LinksOfRun, WithState};
 use crate::plan::{self, NODES, PARENTS, QUEUES, REPLICAS, Step, Timed};
-use crate::state::{Reader, State};
+use crate::state::{Kind, Reader, State};
 use crate::story::{Story, Violation};
 
 /// How often administrators try to put everything in order after the last fault, and how often at most: until webhooks are answered.
@@ -30,6 +29,8 @@ const REST: Duration = Duration::from_secs(440);
 /// How long after the last workload is deleted nothing may be left.
 const EMPTY: Duration = Duration::from_secs(200);
 
+/// How often the rules that always hold are checked, besides after each step.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// How often the rules are checked in each of these two times.
 const CHECKS: u32 = 20;
 /// After so many checks in a row that find everything in order, the rest of the time is left out.
@@ -88,7 +89,8 @@ pub fn run(seed: u64, steps: &[Timed], how: &How) -> Outcome {
         let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
         unikai::clock::simulate(Some(start));
         let story = Story::begin(how.story.as_deref());
-        let errors = crate::errors::listen(&story);
+        let robs = |timed: &Timed| matches!(timed.step, Step::ReservationGone(_) | Step::Drain(_));
+        let errors = crate::errors::listen(&story, steps.iter().any(robs));
         let mut simulation = Simulation::set(seed, how.canary, &story).await;
         let violation = simulation.play(steps).await;
         drop(errors);
@@ -121,15 +123,13 @@ pub struct Simulation {
     pub replicas: Vec<Replica>,
     pub story: Story,
     actors: Actors,
-    seed: u64,
+    pub seed: u64,
     links: LinksOfRun,
     /// Where webhooks are answered.
     endpoints: Endpoints,
     reader: Reader,
     history: History,
     started: u64,
-    /// Whether nodes have changed, so that a kubelet may refuse a pod.
-    pub nodes_changed: Cell<bool>,
 }
 
 impl Simulation {
@@ -141,7 +141,7 @@ impl Simulation {
         let server = InProcess::start(options).await.expect("an API server");
         let endpoints = Endpoints::default();
         server.answer_webhooks_by(answerer(&endpoints));
-        let links = LinksOfRun::new(story, canary, pools_of_pod(&server));
+        let links = LinksOfRun::new(story, canary, with_state(&server));
         let client = |name: &str, identity: &Identity| {
             let link = Link::new(name, seed, server.service(identity), &links);
             kube::Client::new(link.unwatched(), "default")
@@ -176,7 +176,6 @@ impl Simulation {
             reader: Reader::default(),
             history: History::default(),
             started: 0,
-            nodes_changed: Cell::new(false),
         };
         for name in REPLICAS {
             let replica = simulation.start(name).await;
@@ -254,9 +253,7 @@ impl Simulation {
                 self.story.step(number, &format!("{:?}", timed.step));
             }
             Actors::act(self, &timed.step).await;
-            sleep(timed.then).await;
-            self.check(invariants::ALWAYS);
-            if let Some(violation) = self.story.broken() {
+            if let Some(violation) = self.watch_for(timed.then).await {
                 return Some(violation);
             }
         }
@@ -266,8 +263,11 @@ impl Simulation {
             self.replicas[at].link.end_faults();
             self.start_at(at).await;
         }
+        (0..NODES.len()).for_each(|at| self.node_changes(at));
         for _ in 0..TRIES {
-            sleep(TRY_EVERY).await;
+            if let Some(violation) = self.watch_for(TRY_EVERY).await {
+                return Some(violation);
+            }
             if Actors::put_in_order(self).await {
                 break;
             }
@@ -279,6 +279,24 @@ impl Simulation {
         self.story.broken()
     }
 
+    /// Lets time pass, and checks the rules that always hold all the while; returns the first that is broken.
+    async fn watch_for(&mut self, time: Duration) -> Option<Violation> {
+        let until = Instant::now() + time;
+        loop {
+            sleep(CHECK_EVERY.min(until.saturating_duration_since(Instant::now()))).await;
+            self.check(invariants::ALWAYS);
+            let broken = self.story.broken();
+            if broken.is_some() || Instant::now() >= until {
+                return broken;
+            }
+        }
+    }
+
+    /// A node changes now, so that its kubelet may refuse pods that were decided before.
+    pub fn node_changes(&mut self, at: usize) {
+        self.history.node_changes(NODES[at].0, self.story.at());
+    }
+
     /// Lets time pass, until everything is in order by these rules or all of it has passed, and checks the rules several times.
     async fn pass(&mut self, time: Duration, rules: &[Rule]) {
         let mut in_order = 0;
@@ -286,8 +304,7 @@ impl Simulation {
             if self.story.broken().is_some() || (in_order >= IN_ORDER && !self.seed.is_multiple_of(WHOLE_TIME)) {
                 return;
             }
-            sleep(time / CHECKS).await;
-            self.check(invariants::ALWAYS);
+            self.watch_for(time / CHECKS).await;
             let broken = invariants::broken(rules, self.reader.last(), &self.history);
             let is_in_order = broken.is_empty() && self.history.gangs_are_whole();
             in_order = if is_in_order { in_order + 1 } else { 0 };
@@ -305,10 +322,6 @@ impl Simulation {
         for (rule, what) in invariants::broken(rules, now, &self.history) {
             self.story.violation(rule.id, what);
         }
-        if !self.nodes_changed.get() && self.world.refused_gpu_pods() > 0 {
-            self.story
-                .violation("W-1", "a kubelet refused a pod for want of a GPU".to_owned());
-        }
     }
 
     /// What the API server stores.
@@ -321,9 +334,13 @@ impl Simulation {
     }
 }
 
-fn pools_of_pod(server: &InProcess) -> PoolsOfPod {
-    let server = server.clone();
-    Arc::new(move |namespace, name| State::of(&server, 0).pools_of(namespace, name))
+/// Shows what the rules about requests need.
+fn with_state(server: &InProcess) -> WithState {
+    let (server, reader) = (server.clone(), Mutex::new(Reader::default()));
+    Arc::new(move |ask| {
+        let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+        ask(reader.read_kinds(&server, &[Kind::Node, Kind::Pod, Kind::PodGroup, Kind::Shard]));
+    })
 }
 
 /// A node of the world.
@@ -335,6 +352,7 @@ pub fn node(name: &str, gpus: u32) -> NodeSpec {
     };
     node.cpu_milli = 16_000;
     node.pods = 30;
+    node.any_gpu = true;
     let pool = plan::pool_of(name).map(|pool| (plan::POOL_LABEL.to_owned(), pool.to_owned()));
     node.labels.extend(pool);
     node
@@ -362,8 +380,13 @@ fn settings(name: &str, seed: u64, started: u64) -> Settings {
     // It takes a tenth of the time of a run.
     let self_check = if seed % 8 == 1 { "3" } else { "20" };
     // The first two replicas have the defaults, so that most seeds begin alike.
-    let other = started.saturating_sub(2).wrapping_mul(seed) % OTHER_FLAGS.len() as u64;
-    let [flag, value] = OTHER_FLAGS[other as usize];
+    let mut random = fastrand::Rng::with_seed(seed ^ (started << 32));
+    let other = if started <= 2 {
+        0
+    } else {
+        random.usize(0..OTHER_FLAGS.len())
+    };
+    let [flag, value] = OTHER_FLAGS[other];
     let flags = [
         "unikai",
         flag,

@@ -7,10 +7,14 @@ use kube::core::GroupVersionKind;
 use serde_json::Value;
 use unikai::devcluster::apiserver::in_process::{InProcess, Stored};
 
-use crate::plan::{POOL_LABEL, TEAMS, pool_of};
+use crate::plan::{POOL_LABEL, TEAMS};
 
 /// The label of a PodGroup that a tenant wrote in the grouper's place.
 pub const OF_TENANT: &str = "of-tenant";
+/// The label by which pods stay off the nodes of others with the same value.
+pub const APART: &str = "apart";
+/// The label of a node that has been in another node pool, and of a shard that was gone.
+pub const MOVED: &str = "moved";
 
 /// The fields of a pod that rules use.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +24,11 @@ pub struct PodSeen {
     pub uid: String,
     pub node: String,
     pub finished: bool,
+    pub succeeded: bool,
+    /// Its kubelet lacked a GPU for it.
+    pub refused: bool,
+    /// It stays off the nodes of others with the same value.
+    pub apart: Option<String>,
     pub deleting: bool,
     pub ours: bool,
     pub reservation: bool,
@@ -66,6 +75,7 @@ pub struct NodeSeen {
     pub pods: i64,
     pub open: bool,
     pub pool: Option<String>,
+    pub moved: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -84,6 +94,16 @@ pub struct QueueSeen {
     pub allocated: i64,
     /// In thousandths of a GPU; `None` is no limit.
     pub limit: Option<i64>,
+    pub quota: Option<i64>,
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug)]
+pub enum About<'a> {
+    Pool(Option<&'a str>),
+    Node(&'a str),
+    Pod { namespace: &'a str, name: &'a str },
+    Group { namespace: &'a str, name: &'a str },
 }
 
 /// What the API server stores.
@@ -100,6 +120,8 @@ pub struct State {
     pub config_maps: BTreeSet<String>,
     /// When the Lease of each shard was renewed, by its own account.
     pub renewals: BTreeMap<String, String>,
+    /// The node pools that have had their shard from the beginning.
+    pub sharded: BTreeSet<String>,
 }
 
 /// A kind that the rules are about.
@@ -112,10 +134,11 @@ pub enum Kind {
     BindRequest,
     ConfigMap,
     Lease,
+    Shard,
 }
 
 impl Kind {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Pod,
         Self::Node,
         Self::PodGroup,
@@ -123,6 +146,7 @@ impl Kind {
         Self::BindRequest,
         Self::ConfigMap,
         Self::Lease,
+        Self::Shard,
     ];
 
     /// Group, version and name of the kind.
@@ -135,6 +159,7 @@ impl Kind {
             Self::BindRequest => ("scheduling.run.ai", "v1alpha2", "BindRequest"),
             Self::ConfigMap => ("", "v1", "ConfigMap"),
             Self::Lease => ("coordination.k8s.io", "v1", "Lease"),
+            Self::Shard => ("kai.scheduler", "v1", "SchedulingShard"),
         };
         GroupVersionKind::gvk(group, version, kind)
     }
@@ -157,7 +182,12 @@ impl Reader {
     /// What is stored now; `at` is in ms of the run.
     pub fn read(&mut self, server: &InProcess, at: u64) -> &State {
         self.state.at = at;
-        for kind in Kind::ALL {
+        self.read_kinds(server, &Kind::ALL)
+    }
+
+    /// The same, of these kinds only.
+    pub fn read_kinds(&mut self, server: &InProcess, kinds: &[Kind]) -> &State {
+        for kind in kinds.iter().copied() {
             let objects = kind.stored_in(server);
             if kind == Kind::Pod {
                 self.read_pods(objects);
@@ -196,6 +226,21 @@ impl State {
         self.groups.get(&key).is_some_and(|group| group.of_tenant)
     }
 
+    /// Whether a pod is of a non-preemptible pod group that has its minimum on nodes. A pod with a part of a GPU may have lost it.
+    pub fn is_protected(&self, namespace: &str, name: &str) -> bool {
+        let mut pods = self.pods.values();
+        let pod = pods.find(|pod| pod.namespace == namespace && pod.name == name);
+        let Some(pod) = pod.filter(|pod| pod.ours && pod.on_node() && pod.portion == 0) else {
+            return false;
+        };
+        let Some(group) = self.groups.get(&(pod.namespace.clone(), pod.group.clone())) else {
+            return false;
+        };
+        let of_group = |other: &&PodSeen| (&other.namespace, &other.group) == (&pod.namespace, &pod.group);
+        let members = self.pods.values().filter(of_group).filter(|member| member.on_node());
+        group.non_preemptible && members.count() >= group.min
+    }
+
     /// What the API server stores now.
     pub fn of(server: &InProcess, at: u64) -> Self {
         let mut reader = Reader::default();
@@ -226,6 +271,11 @@ impl State {
                     self.renewals.insert(name, stored["spec"]["renewTime"].to_string());
                 }
             }
+            Kind::Shard => {
+                if stored["metadata"]["labels"][MOVED].is_null() {
+                    self.sharded.insert(text(&stored["spec"]["partitionLabelValue"]));
+                }
+            }
         }
     }
 
@@ -240,6 +290,7 @@ impl State {
             Kind::BindRequest => drop(self.bind_requests.remove(&format!("{namespace}/{name}"))),
             Kind::ConfigMap => drop(self.config_maps.remove(&name)),
             Kind::Lease => drop(self.renewals.remove(&name)),
+            Kind::Shard => drop(self.sharded.remove(&text(&stored["spec"]["partitionLabelValue"]))),
         }
     }
 
@@ -253,17 +304,46 @@ impl State {
             Kind::BindRequest => self.bind_requests.clear(),
             Kind::ConfigMap => self.config_maps.clear(),
             Kind::Lease => self.renewals.clear(),
+            Kind::Shard => self.sharded.clear(),
         }
     }
 
-    /// The node pools whose leaders may evict a pod: that of its node, and that of its pod group, which a tenant may write in the grouper's place after the bind.
-    pub fn pools_of(&self, namespace: &str, name: &str) -> Option<Vec<Option<String>>> {
-        let mut pods = self.pods.values();
-        let pod = pods.find(|pod| pod.namespace == namespace && pod.name == name && !pod.node.is_empty())?;
-        let groups = [pod.group.clone(), format!("pg-{name}-{}", pod.uid)];
-        let groups = groups.map(|group| self.groups.get(&(namespace.to_owned(), group)));
-        let of_groups = groups.into_iter().flatten().map(|group| group.pool.clone());
-        Some(of_groups.chain([pool_of(&pod.node).map(str::to_owned)]).collect())
+    /// The node pools whose leaders may write about an object; `None` if those of all may. The leader of the default one stands in for those without a shard.
+    pub fn pools_of(&self, about: &About<'_>) -> Option<Vec<Option<String>>> {
+        let mut pools = self.pools(about)?;
+        if pools.iter().flatten().any(|pool| !self.sharded.contains(pool)) {
+            pools.push(None);
+        }
+        Some(pools)
+    }
+
+    fn pools(&self, about: &About<'_>) -> Option<Vec<Option<String>>> {
+        match *about {
+            About::Pool(pool) => Some(vec![pool.map(str::to_owned)]),
+            About::Node(name) => {
+                let node = self.nodes.get(name)?;
+                // A decision of the pool in which it was may be under way.
+                (!node.moved).then(|| vec![node.pool.clone()])
+            }
+            About::Group { namespace, name } => {
+                let group = self.groups.get(&(namespace.to_owned(), name.to_owned()))?;
+                Some(vec![group.pool.clone()])
+            }
+            About::Pod { namespace, name } => {
+                let mut pods = self.pods.values();
+                let pod = pods.find(|pod| pod.namespace == namespace && pod.name == name)?;
+                // A tenant may write its pod group in the grouper's place, also after the bind.
+                let groups = [pod.group.clone(), format!("pg-{name}-{}", pod.uid)];
+                let groups = groups.map(|group| self.groups.get(&(namespace.to_owned(), group)));
+                let mut pools: Vec<_> = groups.into_iter().flatten().map(|group| group.pool.clone()).collect();
+                if pod.node.is_empty() {
+                    pools.push(pod.pool.clone());
+                } else {
+                    pools.extend(self.pools(&About::Node(&pod.node))?);
+                }
+                Some(pools)
+            }
+        }
     }
 
     /// The reservation pods, by node and GPU group.
@@ -328,6 +408,9 @@ fn pod(stored: &Value) -> PodSeen {
         uid: text(&meta["uid"]),
         node: text(&spec["nodeName"]),
         finished: matches!(status["phase"].as_str(), Some("Succeeded" | "Failed")),
+        succeeded: status["phase"] == "Succeeded",
+        refused: status["reason"] == "UnexpectedAdmissionError",
+        apart: meta["labels"][APART].as_str().map(str::to_owned),
         deleting: meta["deletionTimestamp"].is_string(),
         ours: spec["schedulerName"] == "kai-scheduler",
         reservation: meta["namespace"] == "kai-resource-reservation",
@@ -375,6 +458,7 @@ fn node(stored: &Value) -> NodeSeen {
         .is_some_and(|taints| !taints.is_empty());
     NodeSeen {
         pool: stored["metadata"]["labels"][POOL_LABEL].as_str().map(str::to_owned),
+        moved: !stored["metadata"]["labels"][MOVED].is_null(),
         gpus: whole("nvidia.com/gpu"),
         cpu: milli(&allocatable["cpu"]),
         pods: whole("pods"),
@@ -387,10 +471,14 @@ fn node(stored: &Value) -> NodeSeen {
 
 /// Reads a stored queue.
 fn queue(stored: &Value) -> QueueSeen {
-    let limit = stored["spec"]["resources"]["gpu"]["limit"].as_f64().unwrap_or(-1.0);
+    let bound = |name: &str| {
+        let gpus = stored["spec"]["resources"]["gpu"][name].as_f64().unwrap_or(-1.0);
+        (gpus >= 0.0).then_some((gpus * 1000.0) as i64)
+    };
     QueueSeen {
         allocated: milli(&stored["status"]["allocated"]["nvidia.com/gpu"]),
-        limit: (limit >= 0.0).then_some((limit * 1000.0) as i64),
+        limit: bound("limit"),
+        quota: bound("quota"),
     }
 }
 

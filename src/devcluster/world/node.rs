@@ -42,6 +42,8 @@ pub struct NodeSpec {
     pub labels: BTreeMap<String, String>,
     /// Taints that the node registers with.
     pub taints: Vec<Taint>,
+    /// Pods get any free GPUs, as those of most device plugins do, instead of the first ones.
+    pub any_gpu: bool,
 }
 
 impl NodeSpec {
@@ -58,6 +60,7 @@ impl NodeSpec {
             gpu_memory_mib: 0,
             labels: BTreeMap::new(),
             taints: Vec::new(),
+            any_gpu: false,
         }
     }
 

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::network::PoolsOfPod;
+use crate::network::WithState;
 use crate::state::{Kind, State};
 
 /// Watches all that the rules are about, until dropped.
@@ -42,9 +42,9 @@ impl Observer {
         }
     }
 
-    pub fn pools_of_pod(&self) -> PoolsOfPod {
+    pub fn with_state(&self) -> WithState {
         let state = Arc::clone(&self.state);
-        Arc::new(move |namespace, name| locked(&state).pools_of(namespace, name))
+        Arc::new(move |ask| ask(&locked(&state)))
     }
 }
 

@@ -1,10 +1,12 @@
-//! The GPUs of a simulated node: each has a UUID, and a pod that asks for GPUs gets the first that are free, as from a device
-//! plugin. A container that runs `unikai reserve` writes the UUID of its GPU into its pod's annotations.
+//! The GPUs of a simulated node: each has a UUID, and a pod that asks for GPUs gets the first that are free, or any, as from a
+//! device plugin. A container that runs `unikai reserve` writes the UUID of its GPU into its pod's annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest, Sha256};
+
+use crate::devcluster::world::node::NodeSpec;
 
 /// The annotation in which a reservation pod reports its GPU.
 pub(super) const RESERVED: &str = "run.ai/reserve_for_gpu_index";
@@ -18,16 +20,19 @@ pub(super) struct Devices {
     all: Vec<String>,
     free: BTreeSet<usize>,
     before: Checkpoint,
+    /// A pod gets any free ones, which follow from its uid, instead of the first.
+    any: bool,
 }
 
 impl Devices {
     /// The GPUs of a node, named after it, and what an earlier kubelet allocated there.
-    pub fn of(node: &str, count: u32, before: Checkpoint) -> Self {
-        let all: Vec<_> = (0..count).map(|number| uuid(node, number)).collect();
+    pub fn of(node: &NodeSpec, before: Checkpoint) -> Self {
+        let all: Vec<_> = (0..node.gpus).map(|number| uuid(&node.name, number)).collect();
         Self {
             free: (0..all.len()).collect(),
             all,
             before,
+            any: node.any_gpu,
         }
     }
 
@@ -50,7 +55,11 @@ impl Devices {
             .filter_map(|uuid| self.all.iter().position(|other| other == uuid));
         let known: Vec<usize> = known.filter(|at| self.free.contains(at)).collect();
         let count = usize::try_from(count).unwrap_or(0);
-        let others = self.free.iter().copied().filter(|at| !known.contains(at));
+        let mut others: Vec<usize> = self.free.iter().copied().filter(|at| !known.contains(at)).collect();
+        if self.any {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            others.sort_by_cached_key(|at| Sha256::digest(format!("{uid}/{at}")));
+        }
         let taken: Vec<usize> = known.iter().copied().chain(others).take(count).collect();
         for at in &taken {
             self.free.remove(at);
@@ -98,7 +107,7 @@ mod tests {
 
     #[test]
     fn each_gpu_is_given_once_and_can_be_given_again() {
-        let mut devices = Devices::of("n1", 2, Checkpoint::new());
+        let mut devices = Devices::of(&NodeSpec::gpu("n1", 2), Checkpoint::new());
         let pod = Pod::default();
         let mut first = devices.take(&pod, 1);
         let second = devices.take(&pod, 1);
@@ -111,7 +120,7 @@ mod tests {
 
     #[test]
     fn an_existing_pod_keeps_the_gpu_that_it_names() {
-        let mut devices = Devices::of("n1", 4, Checkpoint::new());
+        let mut devices = Devices::of(&NodeSpec::gpu("n1", 4), Checkpoint::new());
         let uuid = uuid("n1", 2);
         let mut pod = Pod::default();
         pod.metadata.annotations = Some([(RESERVED.to_owned(), uuid.clone())].into());
@@ -122,7 +131,7 @@ mod tests {
     fn after_a_restart_of_the_kubelet_a_pod_keeps_its_gpus() {
         let uuids = [uuid("n1", 3), uuid("n1", 1)];
         let before = Checkpoint::from([("u".to_owned(), uuids.to_vec())]);
-        let mut devices = Devices::of("n1", 4, before);
+        let mut devices = Devices::of(&NodeSpec::gpu("n1", 4), before);
         let mut pod = Pod::default();
         pod.metadata.uid = Some("u".to_owned());
         assert!(devices.knows(&pod) && !devices.knows(&Pod::default()));

@@ -139,7 +139,7 @@ impl Kubelets {
             object,
             capacity: Amounts::from_quantities(&spec.allocatable()),
             held: Amounts::default(),
-            devices: Devices::of(&spec.name, spec.gpus, before),
+            devices: Devices::of(spec, before),
             index,
             addresses_given: 0,
         };

@@ -320,7 +320,7 @@ fn a_restarted_kubelet_leaves_reserved_gpus_to_the_pods_that_name_them() {
         pod.status = serde_json::from_value(json!({"phase": "Running"})).expect("a status");
         pod
     };
-    let first = Devices::of("n1", 8, Checkpoint::new()).take(&Pod::default(), 1);
+    let first = Devices::of(&NodeSpec::gpu("n1", 8), Checkpoint::new()).take(&Pod::default(), 1);
     let mut reservation = running("reservation", 1);
     reservation.metadata.annotations = Some([(devices::RESERVED.to_owned(), first[0].clone())].into());
     let pods = [running("a", 7), reservation].map(Arc::new).to_vec();
