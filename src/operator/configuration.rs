@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::prometheus::Answers;
 use super::rounds::InForce;
@@ -27,6 +27,7 @@ use crate::api::lenient::{Guarded, unguard};
 use crate::api::names::object;
 use crate::api::{Config, SchedulingShard};
 use crate::clock;
+use crate::components::connection_failures::ConnectionFailed;
 use crate::components::figures::Figures;
 use crate::components::figures::families::CONFIG_FINDINGS;
 use crate::components::leadership::{Leading, Scope};
@@ -125,6 +126,9 @@ where
                         warn!(%kind, %error, "the API server does not serve this kind, or the right to read it is missing; no objects of it are used");
                     }
                     self.listed = true;
+                } else if ConnectionFailed::is_cause_of(&error) {
+                    // It is logged once for all watches.
+                    debug!(%kind, %error, "the watch failed; it is retried");
                 } else {
                     warn!(%kind, %error, "the watch failed; it is retried");
                 }

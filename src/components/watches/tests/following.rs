@@ -162,7 +162,7 @@ async fn a_first_list_is_not_begun_again_however_long_it_takes() {
     let told = case.told(seconds(20)).await;
     assert_eq!(
         told.last_chunk::<2>(),
-        Some(&["listed", "current in term 1"].map(str::to_owned))
+        Some(&["current in term 1", "listed"].map(str::to_owned))
     );
     assert_eq!(case.server().lists, 1);
 }
@@ -175,7 +175,7 @@ async fn a_watch_that_does_not_show_what_is_missing_is_replaced() {
     case.lead(1);
     assert_eq!(
         case.told(seconds(6)).await,
-        ["object-1 is there", "listed", "current in term 1"]
+        ["object-1 is there", "current in term 1", "listed"]
     );
 }
 
