@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -300,8 +300,12 @@ impl Binder {
                 self.request_gone(&request, now);
                 Vec::new()
             }
-            Change::Applied(Object::Node(node)) | Change::Deleted(Object::Node(node)) => {
-                self.groups.node(node.metadata.name.as_deref().unwrap_or_default(), now);
+            Change::Applied(Object::Node(node)) => {
+                self.node_changed(&node, node.metadata.labels.as_ref(), now);
+                Vec::new()
+            }
+            Change::Deleted(Object::Node(node)) => {
+                self.node_changed(&node, None, now);
                 Vec::new()
             }
             Change::Synced(kind) => {
@@ -313,6 +317,13 @@ impl Binder {
         for id in concerned {
             self.audit.look(&id, &self.groups, &self.stores, now);
         }
+    }
+
+    /// A node has these labels now.
+    fn node_changed(&mut self, node: &Node, labels: Option<&BTreeMap<String, String>>, now: Instant) {
+        let term = self.active.get(&self.context.scope_of(labels)).copied();
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        self.groups.node(name, term, now);
     }
 
     /// A bind request was deleted: a pod that may have been bound with it uses no GPUs, unless it is bound.

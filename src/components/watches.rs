@@ -60,6 +60,8 @@ const CATCH_UP: Duration = Duration::from_secs(5);
 /// no objects: all leave at once then, and decisions are made without them. One of several API servers may answer so while it starts or is upgraded, and
 /// all of them while a role is replaced.
 const ABSENT: Duration = Duration::from_secs(10);
+/// A watch is replaced, too, if it is not known by then what is missing, as the list of names and versions fails.
+const UNKNOWN: Duration = Duration::from_secs(15);
 /// Page size of the metadata list that catching up is compared with.
 const PAGE: u32 = 5_000;
 
@@ -267,6 +269,9 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                 replace_at = None;
                 if feed.leading.borrow().all().next().is_none() {
                     state.catch_up = None;
+                    if state.listed {
+                        state.readiness.ready();
+                    }
                     continue;
                 }
                 state.is_behind();
@@ -412,8 +417,13 @@ impl<'a, K: Watched> State<'a, K> {
     /// Whether a watch that has not caught up is to be replaced. A list is left alone, since it would begin again: one of which nothing arrives ends by the
     /// deadlines of the client.
     fn is_stuck(&mut self) -> bool {
-        let came_closer = self.catch_up.as_mut().is_some_and(CatchUp::came_closer);
-        !self.lists && !came_closer
+        let Some(catch_up) = &mut self.catch_up else {
+            return false;
+        };
+        // A whole list may succeed where that of names and versions fails.
+        let is_unknown = catch_up.behind().is_none() && catch_up.began.elapsed() > UNKNOWN;
+        let came_closer = catch_up.came_closer();
+        !self.lists && (is_unknown || !came_closer)
     }
 
     /// The terms in which this process may decide with objects of the kind from now on, each returned once.

@@ -255,14 +255,16 @@ impl Groups {
         ids.iter().for_each(|id| self.agenda.plan(id, now));
     }
 
-    /// A node changed, or is gone: its groups are evaluated again, since it may belong to another node pool now.
-    pub fn node(&mut self, name: &str, now: Instant) {
+    /// A node changed, or is gone, and may belong to another node pool now; `term`: of that, if this process leads it. Groups that were evaluated in another term
+    /// are evaluated again.
+    pub fn node(&mut self, name: &str, term: Option<u64>, now: Instant) {
         let first = GroupId {
             node: name.into(),
             group: "".into(),
         };
-        let there = self.groups.range(first..).map(|(id, _)| id);
-        let ids: Vec<_> = there.take_while(|id| &*id.node == name).cloned().collect();
+        let there = self.groups.range(first..).take_while(|(id, _)| &*id.node == name);
+        let moved = there.filter(|(_, group)| group.term != Some(term));
+        let ids: Vec<_> = moved.map(|(id, _)| id.clone()).collect();
         ids.iter().for_each(|id| self.agenda.plan(id, now));
     }
 

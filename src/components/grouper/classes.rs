@@ -50,7 +50,9 @@ impl Grouper {
             label.into_iter().chain(of_kind)
         });
         let named = class_of_pod(pod).into_iter().chain(of_owners);
-        for class in named.filter(|class| !class.is_empty() && !self.classes.contains(*class)) {
+        // The store, which rules ask, may know of a change that this component is still to be told.
+        let exists = |class: &str| self.classes.contains(class) && self.stores.priority_classes.contains("", class);
+        for class in named.filter(|class| !class.is_empty() && !exists(class)) {
             self.grouped_pods.absent_classes.add(group, class);
         }
     }

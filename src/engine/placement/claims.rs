@@ -14,7 +14,7 @@ use crate::engine::model::ids::{ClassId, NodeId, PodId, PoolId};
 use crate::engine::model::node::Node;
 use crate::engine::model::selectors::meets_any;
 
-use super::devices::{DeviceDemand, FEW_STEPS, NoDevices, STEPS, When, find};
+use super::devices::{DeviceDemand, Length, NoDevices, STEPS, When, find};
 
 /// Consumers of a claim that the API server allows.
 const MOST_CONSUMERS: usize = 256;
@@ -156,9 +156,9 @@ fn has(claim: &Claim) -> AllocationState<'_> {
 /// The limit on the steps of a search for devices.
 #[derive(Clone, Copy)]
 enum Limit {
-    /// [`STEPS`].
+    /// None but that of a full search.
     Full,
-    /// [`FEW_STEPS`] once searches for pods of this class have taken [`STEPS`] in vain, so that claims that are hard to refuse are not searched for in full on
+    /// Short searches once searches for pods of this class have taken [`STEPS`] in vain, so that claims that are hard to refuse are not searched for in full on
     /// each node, by each caller.
     OfClass(ClassId),
 }
@@ -276,14 +276,12 @@ fn allocate(
     // Devices that the pod keeps are not free for its other claims.
     let kept: Vec<&Allocation> = given.iter().filter_map(|given| given.known.as_deref()).collect();
     let (searches, free) = (&model.devices().searches, when as usize);
-    let steps = match limit {
-        Limit::OfClass(class) if searches.in_vain(class, free) >= STEPS => FEW_STEPS,
-        Limit::OfClass(_) | Limit::Full => STEPS,
+    let length = match limit {
+        Limit::OfClass(class) if searches.in_vain(class, free) >= STEPS => Length::Short,
+        Limit::OfClass(_) | Limit::Full => Length::Full,
     };
-    find(model, id, &asks, &kept, when, steps).map_err(|in_vain| {
-        if let Limit::OfClass(class) = limit
-            && in_vain.steps > FEW_STEPS
-        {
+    find(model, id, &asks, &kept, when, length).map_err(|in_vain| {
+        if let Limit::OfClass(class) = limit {
             searches.add_in_vain(class, free, in_vain.steps);
         }
         in_vain.why

@@ -18,7 +18,7 @@ use crate::engine::model::selectors::{meets_any, tolerates};
 
 /// Limit on devices tried in a search.
 pub const STEPS: usize = 20_000;
-/// The limit on further nodes, once searches for equal claims have taken [`STEPS`] in vain. Searches of no more steps than this do not count.
+/// The limit on further nodes, once searches for equal claims have taken [`STEPS`] in vain, if looking at each device once for each that is wanted takes no more.
 pub const FEW_STEPS: usize = 500;
 /// After so many steps, it is checked whether there are enough devices at all. Most searches end before.
 const STEPS_BEFORE_CHECK: usize = 100;
@@ -70,8 +70,17 @@ impl fmt::Display for NoDevices {
 pub struct InVain {
     /// Why there is none.
     pub why: NoDevices,
-    /// Devices tried.
+    /// Devices tried, if more than a short search may try.
     pub steps: usize,
+}
+
+/// How long a search may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// [`STEPS`].
+    Full,
+    /// As long as a search on the node that never goes back, but at least a few hundred steps.
+    Short,
 }
 
 /// Steps of a search.
@@ -80,8 +89,7 @@ struct Steps {
     limit: usize,
 }
 
-/// Devices of a node for all these claims together, without those that the pod keeps for other claims. What is found within a `limit` of steps is found
-/// within a larger one, too.
+/// Devices of a node for all these claims together, without those that the pod keeps for other claims. What a short search finds, a full one finds, too.
 ///
 /// # Errors
 /// If there are none, or the search fails.
@@ -91,9 +99,14 @@ pub fn find(
     asks: &[DeviceDemand],
     kept: &[&Allocation],
     when: When,
-    limit: usize,
+    length: Length,
 ) -> Result<Vec<AllocationInput>, InVain> {
     let mut all = candidates(model, node);
+    let short = short(asks, all.len());
+    let limit = match length {
+        Length::Full => STEPS,
+        Length::Short => short,
+    };
     if when == When::Later {
         // Pods evicted in this statement may be reprieved if their devices are not taken.
         let evicted = |pod: PodId| {
@@ -119,12 +132,26 @@ pub fn find(
     }
     let mut steps = Steps { used: 0, limit };
     let found = try_these(model, node, asks, kept, when, all, &mut steps);
-    found
-        .and_then(|found| found.ok_or(NoDevices::None))
-        .map_err(|why| InVain {
+    found.and_then(|found| found.ok_or(NoDevices::None)).map_err(|why| {
+        let used = steps_near.used + steps.used;
+        InVain {
             why,
-            steps: steps_near.used + steps.used,
-        })
+            steps: if used > short { used } else { 0 },
+        }
+    })
+}
+
+/// The steps of a short search among so many devices.
+fn short(asks: &[DeviceDemand], devices: usize) -> usize {
+    let requests = asks.iter().flat_map(|ask| ask.requests);
+    let wanted = requests.map(|request| {
+        let counts = request
+            .options
+            .iter()
+            .map(|option| option.count.unwrap_or(MOST_RESULTS));
+        counts.sum::<usize>()
+    });
+    wanted.sum::<usize>().saturating_mul(devices).clamp(FEW_STEPS, STEPS)
 }
 
 /// The first solution with these devices. `steps` accumulates.

@@ -15,7 +15,7 @@ use super::search::VictimSearch;
 use super::{Answer, Case};
 use crate::engine::actions::context::CycleContext;
 use crate::engine::actions::cycle::Cycle;
-use crate::engine::actions::skip::Asked;
+use crate::engine::actions::skip::{Asked, FailedPodGroups};
 use crate::engine::actions::spare::Sparer;
 use crate::engine::actions::turns;
 
@@ -34,6 +34,8 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
     }
     let mut pod_groups = preemptors(cycle, action);
     let mut failed_before = cycle.kept.turns.take_failed(action.kind());
+    // The complete search had no steps left in this cycle, and has some in the next one.
+    let mut failed_now = FailedPodGroups::default();
     let (mut without_result, mut steps, mut complete) = (Vec::new(), 0, true);
     while let Some(entry) = next_preemptor(cycle, &mut pod_groups, action) {
         let pod_group = entry.pod_group;
@@ -54,8 +56,8 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
         }
         let table = action.depends_on_queue().then_some(queue);
         let asked = Asked::of(cycle.model, table, pod_group, &pods);
-        let skipped = asked.as_ref().is_some_and(|asked| failed_before.must_fail(asked))
-            || is_impossible(cycle, pod_group, &pods);
+        let must_fail = |asked: &Asked| failed_before.must_fail(asked) || failed_now.must_fail(asked);
+        let skipped = asked.as_ref().is_some_and(must_fail) || is_impossible(cycle, pod_group, &pods);
         let end = if skipped {
             SearchEnd::Skipped
         } else if claims_in_vain(cycle, &pods) || !promising(cycle, action, queue, &pods, preemptible) {
@@ -91,12 +93,15 @@ pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVic
                 None => {
                     let taken = turns::steps(&cycle.log) - before;
                     let cut_off = turns::exceeds_limit(taken, policy);
+                    let end = why_not(cycle, cut_off);
                     if let Some(asked) = asked.filter(|_| !cut_off) {
-                        failed_before.failed(asked);
+                        let complete = end != SearchEnd::OutOfSteps;
+                        let failed = if complete { &mut failed_before } else { &mut failed_now };
+                        failed.failed(asked);
                     }
                     without_result.push(pod_group);
                     steps += taken;
-                    why_not(cycle, cut_off)
+                    end
                 }
             }
         };

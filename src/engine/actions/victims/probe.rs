@@ -42,6 +42,8 @@ struct Gathered {
     needs: SmallVec<[i64; 4]>,
     /// Classes with a selector or affinity that no node among those in question meets yet.
     unmet: Vec<PodId>,
+    /// The GPUs suffice, with further victims as well.
+    suffices: bool,
 }
 
 /// A necessary condition: so many pods of a kind must fit.
@@ -165,6 +167,7 @@ impl VictimSearch<'_> {
             even: search.even.map(|table| test(table, count as i64)),
             needs: needs.collect(),
             unmet: Vec::new(),
+            suffices: false,
         };
         for &pod in recorded.iter().flat_map(|batch| &batch.pods) {
             if let Some(node) = node_of(self.model, pod) {
@@ -255,20 +258,21 @@ impl VictimSearch<'_> {
     }
 
     /// Whether the pods could fit with all gathered victims gone, by the counters and node affinity alone.
-    fn passes(&mut self, gathered: &Gathered) -> bool {
+    fn passes(&mut self, gathered: &mut Gathered) -> bool {
         if !gathered.unmet.is_empty() {
             return false;
         }
         if let Some(test) = &gathered.even {
             return test.with_all >= test.needed;
         }
-        if gathered.needs.iter().all(|need| *need <= 0) {
+        if gathered.suffices || gathered.needs.iter().all(|need| *need <= 0) {
             return true;
         }
         let free = |node: &NodeId| self.capacity.of(*node)[GPUS] + gathered.both(*node)[GPUS];
         let free: Vec<i64> = self.model.by_name().iter().map(free).collect();
         self.count_steps(free.len() / NODES_PER_STEP);
-        first_fit(&gathered.needs, free)
+        gathered.suffices = first_fit(&gathered.needs, free);
+        gathered.suffices
     }
 
     /// Candidates with all gathered victims on one node, each pod group as a whole.

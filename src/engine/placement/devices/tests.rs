@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{DeviceDemand, NoDevices, STEPS, Search, When, candidates, find, share};
+use super::{DeviceDemand, Length, NoDevices, Search, When, candidates, find, share};
 use crate::engine::input::devices::{
     AllocationInput, Attribute, Capacity, CapacityPolicy, ConstraintInput, DeviceInput, OptionInput, PoolInput, Reach,
     RequestInput,
@@ -242,7 +242,7 @@ fn with_claims<T>(case: &Case, call: impl FnOnce(&Model, NodeId, &[DeviceDemand]
 
 fn search(case: &Case) -> Result<Vec<AllocationInput>, NoDevices> {
     with_claims(case, |model, id, asks| {
-        find(model, id, asks, &[], When::Now, STEPS).map_err(|in_vain| in_vain.why)
+        find(model, id, asks, &[], When::Now, Length::Full).map_err(|in_vain| in_vain.why)
     })
 }
 

@@ -352,9 +352,9 @@ fn the_gpus_of_a_node_that_comes_from_another_node_pool_are_given_back() {
     assert!(world.after(IDLE).is_empty());
     world.term = Some(1);
     assert!(world.after(IDLE).is_empty(), "nothing shows that the node has moved");
-    world.groups.node("another", world.now);
+    world.groups.node("another", world.term, world.now);
     assert!(world.after(IDLE).is_empty());
-    world.groups.node(&id("g").node, world.now);
+    world.groups.node(&id("g").node, world.term, world.now);
     assert!(world.at_once().is_empty());
     assert!(is_removal(&world.after(IDLE)));
 }

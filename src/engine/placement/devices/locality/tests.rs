@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::engine::input::devices::{DeviceInput, OptionInput, PoolInput, Reach, RequestInput};
 use crate::engine::input::{Event, Time};
-use crate::engine::placement::devices::{STEPS, find};
+use crate::engine::placement::devices::{Length, find};
 use crate::engine::policy::{DEVICE_LOCALITY, Policy};
 use crate::engine::tests::scenario::{self, node};
 
@@ -62,7 +62,7 @@ fn given(model: &Model, requests: &[RequestInput]) -> Option<Vec<String>> {
         constraints: &[],
     };
     let node = model.nodes().ids().next().expect("a node");
-    let found = find(model, node, &[ask], &[], When::Now, STEPS).ok()?;
+    let found = find(model, node, &[ask], &[], When::Now, Length::Full).ok()?;
     Some(
         found[0]
             .results
