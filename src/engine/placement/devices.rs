@@ -19,7 +19,7 @@ use crate::engine::model::selectors::{meets_any, tolerates};
 /// Limit on devices tried in a search.
 pub const STEPS: usize = 20_000;
 /// The limit on further nodes, once searches for equal claims have taken [`STEPS`] in vain, if looking at each device once for each that is wanted takes no more.
-pub const FEW_STEPS: usize = 500;
+const FEW_STEPS: usize = 500;
 /// After so many steps, it is checked whether there are enough devices at all. Most searches end before.
 const STEPS_BEFORE_CHECK: usize = 100;
 /// Devices per claim that the API server allows.

@@ -10,10 +10,12 @@ use crate::engine::input::devices::{
     RequestInput,
 };
 use crate::engine::input::{Event, Name};
-use crate::engine::placement::devices::{FEW_STEPS, STEPS, When};
+use crate::engine::placement::devices::{STEPS, When};
 use crate::engine::policy::ActionKind;
 
 const NODES: usize = 20;
+/// The steps of a short search for few devices on a small node.
+const FEW_STEPS: usize = 500;
 
 /// A card's kind, and whether it meets the selector 1.
 type Card = (i64, bool);
