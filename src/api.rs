@@ -25,6 +25,7 @@ pub mod queue_access;
 pub mod quota_schedule;
 pub mod schema;
 pub mod shard;
+pub mod syntax;
 pub mod topology;
 pub mod views;
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::api::config::ConfigSpec;
 use crate::api::shard::SchedulingShardSpec;
+use crate::api::syntax;
 use crate::components::leadership::{Scope, pool_name};
 use crate::components::scheduler::Rules;
 use crate::components::{self, admission};
@@ -321,7 +322,7 @@ fn pool_of(common: &Common, shard: &Kept<SchedulingShardSpec>) -> Option<String>
     let good = shard.good.as_ref().map(|(_, spec)| spec);
     let pools = [latest, good].into_iter().flatten();
     let mut pools = pools.map(|spec| spec.partition_label_value.as_deref().unwrap_or_default());
-    let pool = pools.find(|pool| pool.is_empty() || words::is_label_word(pool))?;
+    let pool = pools.find(|pool| pool.is_empty() || syntax::is_label_word(pool))?;
     Some(pool.to_owned())
 }
 

@@ -12,6 +12,7 @@ use crate::api::config::{
     BinderConfig, ConfigSpec, Global, PrometheusConfig, QueueControllerConfig, ResourceReservation, Service,
     WebhooksConfig,
 };
+use crate::api::syntax;
 use crate::components::gpu_operator::Cdi;
 use crate::components::pods::{Account, without_privileges};
 use crate::components::queues::shown::MetricLabel;
@@ -158,14 +159,14 @@ pub fn validates(service: Option<&Service>, webhooks: Option<&WebhooksConfig>) -
 fn global(given: &Global, reading: &mut Reading) {
     let key = |path: &str, key: Option<&String>, may_be_empty: bool, reading: &mut Reading| {
         let key = key?;
-        if words::is_label_key(key) || may_be_empty && key.is_empty() {
+        if syntax::is_label_key(key) || may_be_empty && key.is_empty() {
             return Some(key.clone());
         }
         reading.wrong(path, format!("{key:?} is not a label key, such as example.com/queue"));
         None
     };
     if let Some(name) = &given.scheduler_name {
-        if !words::is_name(name) {
+        if !syntax::is_name(name) {
             reading.wrong(
                 "spec.global.schedulerName",
                 format!("{name:?} is not a name of Kubernetes"),
@@ -193,7 +194,7 @@ fn global(given: &Global, reading: &mut Reading) {
     ];
     for (path, selector) in selectors {
         for (key, value) in selector {
-            let right = words::is_label_key(key) && (value.is_empty() || words::is_label_word(value));
+            let right = syntax::is_label_key(key) && (value.is_empty() || syntax::is_label_word(value));
             if !right {
                 reading.wrong(path, format!("{key}={value} is not a label"));
             }
@@ -325,7 +326,7 @@ fn binder(given: &BinderConfig, reading: &mut Reading) {
 fn account(flags: Account, given: [(String, &Option<String>); 2], reading: &mut Reading) -> Account {
     let [namespace, name] = given.map(|(path, name)| {
         let name = name.clone().filter(|name| !name.is_empty())?;
-        if !words::is_name(&name) {
+        if !syntax::is_name(&name) {
             reading.wrong(path, format!("{name:?} is not a name of Kubernetes"));
         }
         Some(name)
@@ -346,7 +347,7 @@ fn reservation(given: &ResourceReservation, reading: &mut Reading) {
     );
     if let Some(class) = &given.runtime_class_name
         && !class.is_empty()
-        && !words::is_name(class)
+        && !syntax::is_name(class)
     {
         reading.wrong(
             format!("{path}.runtimeClassName"),
@@ -354,7 +355,7 @@ fn reservation(given: &ResourceReservation, reading: &mut Reading) {
         );
     }
     if let Some(app) = given.app_label.clone().filter(|app| !app.is_empty()) {
-        if !words::is_label_word(&app) {
+        if !syntax::is_label_word(&app) {
             reading.wrong(format!("{path}.appLabel"), format!("{app:?} is not a label value"));
         }
         reading.common.components.sharing.app_label = app;
@@ -403,7 +404,7 @@ fn admission(spec: &ConfigSpec, reading: &mut Reading) {
         .into_iter()
         .filter_map(|(field, class)| Some((field, class.clone()?)));
     if let Some((field, class)) = named.next() {
-        if !class.is_empty() && !words::is_name(&class) {
+        if !class.is_empty() && !syntax::is_name(&class) {
             reading.wrong(
                 format!("spec.admission.{field}"),
                 format!("{class:?} is not a name of Kubernetes"),

@@ -1,13 +1,14 @@
 //! SchedulingShard → the settings of its scheduler, with those of Config and flags for unset fields.
 
 use crate::api::shard::{SchedulingShardSpec, UsageDbConfig};
+use crate::api::syntax;
 use crate::components::scheduler::Rules;
 use crate::engine::policy::Policy;
 use crate::mirror::policy::{self, Finding};
 use crate::mirror::{self, FallbackQueue, Shard};
 use crate::usage;
 
-use super::{Common, words};
+use super::Common;
 
 /// The argument of KAI's scheduler that names the label of nodes with multi-instance GPUs. Only the mirror reads it.
 const MIG_LABEL: &str = "mig-worker-node-label-key";
@@ -79,12 +80,12 @@ pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<
     };
     check(
         "spec.partitionLabelValue",
-        value.is_empty() || words::is_label_word(&value),
+        value.is_empty() || syntax::is_label_word(&value),
         format!("{value:?} is not the value of a label"),
     );
     for flag in ["cpu-worker-node-label-key", "gpu-worker-node-label-key", MIG_LABEL] {
         if let Some(key) = spec.args.get(flag) {
-            let right = words::is_label_key(key);
+            let right = syntax::is_label_key(key);
             check(
                 &format!("spec.args.{flag}"),
                 right,

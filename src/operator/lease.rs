@@ -31,10 +31,10 @@ use tracing::{debug, info, warn};
 
 use super::client::{Clients, Writers};
 use super::fence::Fence;
+use crate::api::syntax::is_name;
 use crate::clock;
 use crate::components::heartbeat::Heartbeat;
 use crate::components::leadership::Scope;
-use crate::config::words::is_name;
 pub use leads::{Claim, Leads};
 use record::{Free, Observed, Tenure};
 

@@ -10,13 +10,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::api::names::{self, label, object};
+use crate::api::syntax::{is_label_key, is_label_word, is_name};
 use crate::components;
 use crate::components::admission::configurations::Target;
 use crate::components::admission::queues::Rules;
 use crate::components::admission::{self, FailurePolicy, QueueLabels, Scope, certificates};
 use crate::components::leadership::Pools;
 use crate::config::Common;
-use crate::config::words::{is_label_key, is_label_word, is_metric_word, is_name, wrong_metric_labels};
+use crate::config::words::{is_metric_word, wrong_metric_labels};
 use crate::engine::decision::Wording;
 use crate::engine::policy::DisruptionBudgets;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Reading, words};
+use super::Reading;
 use crate::api::config::{Global, NumaPlacementExporterConfig, Service};
-use crate::api::{Opaque, QuantityMap, duration, quantity};
+use crate::api::{Opaque, QuantityMap, duration, quantity, syntax};
 use crate::numa_exporter::POLL_LEAST;
 
 /// Reads the settings of the exporter; unset fields keep their defaults.
@@ -26,7 +26,7 @@ pub fn read(given: &NumaPlacementExporterConfig, global: &Global, reading: &mut 
     }
     if let Some(selector) = given.node_selector.as_ref().filter(|selector| !selector.is_empty()) {
         for (key, value) in selector {
-            let right = words::is_label_key(key) && (value.is_empty() || words::is_label_word(value));
+            let right = syntax::is_label_key(key) && (value.is_empty() || syntax::is_label_word(value));
             if !right {
                 reading.wrong(path("nodeSelector"), format!("{key}={value} is not a label"));
             }

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::Queue;
-use crate::api::names::label;
 use crate::api::queue_access::{QueueAccess, not_open};
+use crate::api::syntax::is_label_word;
 use crate::components::admission::review::Verdict;
 use crate::components::admission::{QueueLabels, Settings};
 
@@ -87,7 +87,7 @@ pub enum Source {
 /// Adds the queue label to the pod, unless it has one. A queue's name may be longer than a label's value: the API server would refuse the pod, which runs
 /// in the queue of its group without the label, too.
 pub fn mutate(pod: &mut Pod, workload: &Workload, settings: &Settings) {
-    if settings.queue_labels == QueueLabels::Off || !is_label_value(&workload.queue) {
+    if settings.queue_labels == QueueLabels::Off || !is_label_word(&workload.queue) {
         return;
     }
     let label = pod
@@ -99,13 +99,6 @@ pub fn mutate(pod: &mut Pod, workload: &Workload, settings: &Settings) {
     if label.is_empty() {
         label.clone_from(&workload.queue);
     }
-}
-
-/// Whether it can be the value of a label, and is not empty.
-fn is_label_value(text: &str) -> bool {
-    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let ends = |c: char| c.is_ascii_alphanumeric();
-    text.len() <= label::VALUE_LENGTH_MAX && text.chars().all(inside) && text.starts_with(ends) && text.ends_with(ends)
 }
 
 /// Refuses a queue that cannot run the pod, or that its namespace may not use. The latter is refused even if the former only draws a warning.
