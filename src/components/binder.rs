@@ -321,7 +321,7 @@ impl Binder {
 
     /// A node has these labels now.
     fn node_changed(&mut self, node: &Node, labels: Option<&BTreeMap<String, String>>, now: Instant) {
-        let term = self.active.get(&self.context.scope_of(labels)).copied();
+        let term = term_of(labels, &self.context.settings, &self.active);
         let name = node.metadata.name.as_deref().unwrap_or_default();
         self.groups.node(name, term, now);
     }
@@ -763,11 +763,18 @@ fn due(
 ) -> Vec<DueCommand> {
     groups.due(now, |id| {
         let node = stores.nodes.get("", &id.node);
-        let scope = settings
-            .pools
-            .scope(node.and_then(|node| node.metadata.labels.clone()).as_ref());
-        active.get(&scope).copied()
+        let labels = node.as_ref().and_then(|node| node.metadata.labels.as_ref());
+        term_of(labels, settings, active)
     })
+}
+
+/// The term of the pool of a node with these labels, if it is one of these.
+fn term_of(
+    labels: Option<&BTreeMap<String, String>>,
+    settings: &Settings,
+    active: &BTreeMap<Scope, u64>,
+) -> Option<u64> {
+    active.get(&settings.pools.scope(labels)).copied()
 }
 
 fn panicked(task: &'static str, panic: &JoinError) -> Error {
