@@ -70,7 +70,7 @@ impl fmt::Display for NoDevices {
 pub struct InVain {
     /// Why there is none.
     pub why: NoDevices,
-    /// Devices tried, if more than a short search may try.
+    /// Devices tried or looked at; 0 if no more than a short search may try.
     pub steps: usize,
 }
 
@@ -85,8 +85,27 @@ pub enum Length {
 
 /// Steps of a search.
 struct Steps {
+    /// Devices tried.
     used: usize,
+    /// Devices looked at to see whether there are enough.
+    checked: usize,
+    /// The limit of each of the two.
     limit: usize,
+}
+
+impl Steps {
+    fn within(limit: usize) -> Self {
+        Self {
+            used: 0,
+            checked: 0,
+            limit,
+        }
+    }
+
+    /// The larger of the two.
+    fn most(&self) -> usize {
+        self.used.max(self.checked)
+    }
 }
 
 /// Devices of a node for all these claims together, without those that the pod keeps for other claims. What a short search finds, a full one finds, too.
@@ -116,7 +135,7 @@ pub fn find(
         all.sort_by_cached_key(|device| model.devices().is_left_by(*device, evicted));
     }
     let mut near = Vec::new();
-    let mut steps_near = Steps { used: 0, limit };
+    let mut steps_near = Steps::within(limit);
     if when != When::Empty && locality::concerns(model, asks, kept) {
         near = locality::neighbourhoods(model, &all, kept, when);
     }
@@ -130,10 +149,10 @@ pub fn find(
             Err(_) => break,
         }
     }
-    let mut steps = Steps { used: 0, limit };
+    let mut steps = Steps::within(limit);
     let found = try_these(model, node, asks, kept, when, all, &mut steps);
     found.and_then(|found| found.ok_or(NoDevices::None)).map_err(|why| {
-        let used = steps_near.used + steps.used;
+        let used = steps_near.most() + steps.most();
         InVain {
             why,
             steps: if used > short { used } else { 0 },
@@ -270,7 +289,9 @@ impl<'a> Search<'a> {
         if self.steps > self.limit && self.limit < steps.limit {
             self.taken.truncate(kept);
             found = Ok(false);
-            if self.has_enough() {
+            let (enough, checked) = self.has_enough(steps.limit.saturating_sub(steps.checked));
+            steps.checked += checked;
+            if enough {
                 // From the start, with all steps, so that the check changes no result.
                 (self.steps, self.limit) = (before, steps.limit);
                 found = self.claim(0, 0);

@@ -2,8 +2,9 @@
 //! their devices.
 //!
 //! It counts how often a device can be taken, and the constraints for equal values. Shared counters, the sums of shares of a capacity and the constraints for
-//! distinct values are left to the search.
+//! distinct values are left to the search. Its steps are limited like those of the search, as a pod may have many claims and a node many devices.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use super::{MOST_RESULTS, RequestOption, Search};
@@ -23,11 +24,16 @@ struct Need {
 
 impl Need {
     /// `None` if there is no way to meet the request. The ways of `bound` (request, option) take only devices that `have` a value.
-    fn of(ways: &[Way], bound: impl Fn(usize, usize) -> bool, have: impl Fn(usize) -> bool) -> Option<Self> {
+    fn of(
+        ways: &[Way],
+        left: &Left,
+        bound: impl Fn(usize, usize) -> bool,
+        have: impl Fn(usize) -> bool,
+    ) -> Option<Self> {
         let needs = ways.iter().filter_map(|way| {
             let restricted = bound(way.asked.request, way.asked.option);
-            let devices = way.devices.iter().copied().filter(|at| !restricted || have(*at));
-            let devices: Vec<usize> = devices.collect();
+            let devices = way.devices.iter().copied().take_while(|_| left.take());
+            let devices: Vec<usize> = devices.filter(|at| !restricted || have(*at)).collect();
             let count = way.asked.wanted.count.unwrap_or(1);
             (devices.len() >= count).then_some(Self { count, devices })
         });
@@ -43,11 +49,46 @@ impl Need {
     }
 }
 
+/// Steps that are left for a check.
+struct Left(Cell<usize>);
+
+impl Left {
+    /// Takes a step, which looks at a device. False if none was left.
+    fn take(&self) -> bool {
+        let left = self.0.get();
+        self.0.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    fn is_none(&self) -> bool {
+        self.0.get() == 0
+    }
+}
+
 impl<'a> Search<'a> {
-    /// Whether there are enough devices for all requests. If not, the search cannot succeed. To be called before any device is taken.
-    pub(super) fn has_enough(&self) -> bool {
-        let requests = |claim: usize| 0..self.asks[claim].requests.len();
-        let claims: Vec<Vec<Vec<Way>>> = (0..self.asks.len())
+    /// Whether there are enough devices for all requests, as far as that can be said in `most` steps, and the steps taken. If not, the search cannot succeed. To be
+    /// called before any device is taken.
+    pub(super) fn has_enough(&self, most: usize) -> (bool, usize) {
+        let check = Check {
+            search: self,
+            left: Left(Cell::new(most)),
+        };
+        let enough = check.has_enough() || check.left.is_none();
+        (enough, most - check.left.0.get())
+    }
+}
+
+/// A check of a search. Once no steps are left, what it says does not count.
+struct Check<'s, 'a> {
+    search: &'s Search<'a>,
+    left: Left,
+}
+
+impl<'a> Check<'_, 'a> {
+    fn has_enough(&self) -> bool {
+        let asks = self.search.asks;
+        let requests = |claim: usize| 0..asks[claim].requests.len();
+        let claims: Vec<Vec<Vec<Way>>> = (0..asks.len())
             .map(|claim| requests(claim).map(|request| self.ways(claim, request)).collect())
             .collect();
         let mut each = claims.iter().enumerate();
@@ -55,11 +96,13 @@ impl<'a> Search<'a> {
     }
 
     fn ways(&self, claim: usize, request: usize) -> Vec<Way<'a>> {
-        let ways = self.options(claim, request).map(|asked| {
-            let suits = |at: &usize| self.suits(asked, self.candidates[*at]);
+        let ways = self.search.options(claim, request).map(|asked| {
+            let all = (0..self.search.candidates.len()).take_while(|_| self.left.take());
             Way {
                 asked,
-                devices: (0..self.candidates.len()).filter(suits).collect(),
+                devices: all
+                    .filter(|at| self.search.suits(asked, self.search.candidates[*at]))
+                    .collect(),
             }
         });
         ways.collect()
@@ -67,13 +110,11 @@ impl<'a> Search<'a> {
 
     /// For one claim, which can have each device once.
     fn has_enough_for(&self, claim: usize, requests: &[Vec<Way>]) -> bool {
-        let mut alike = self.asks[claim]
-            .constraints
-            .iter()
-            .filter(|constraint| !constraint.distinct);
+        let constraints = self.search.asks[claim].constraints.iter();
+        let mut alike = constraints.filter(|constraint| !constraint.distinct);
         self.each_once(requests, |_, _| false, |_| true)
             && alike.all(|constraint| {
-                let offers = self.candidates.iter().map(|id| self.offer(*id));
+                let offers = self.search.candidates.iter().map(|id| self.search.offer(*id));
                 let values: Vec<Option<&Attribute>> =
                     offers.map(|offer| offer.attribute(&constraint.attribute)).collect();
                 let mut distinct: BTreeSet<Option<&Attribute>> = values.iter().copied().collect();
@@ -82,7 +123,7 @@ impl<'a> Search<'a> {
                 distinct.into_iter().any(|value| {
                     self.each_once(
                         requests,
-                        |request, option| self.is_about(constraint, claim, request, option),
+                        |request, option| self.search.is_about(constraint, claim, request, option),
                         |at| values[at] == value,
                     )
                 })
@@ -95,10 +136,11 @@ impl<'a> Search<'a> {
         bound: impl Fn(usize, usize) -> bool,
         have: impl Fn(usize) -> bool,
     ) -> bool {
-        let needs: Option<Vec<Need>> = requests.iter().map(|ways| Need::of(ways, &bound, &have)).collect();
+        let needs = requests.iter().map(|ways| Need::of(ways, &self.left, &bound, &have));
+        let needs: Option<Vec<Need>> = needs.collect();
         needs.is_some_and(|needs| {
             let count: usize = needs.iter().map(|need| need.count).sum();
-            count <= MOST_RESULTS && are_enough(&needs, self.candidates.len())
+            count <= MOST_RESULTS && self.are_enough(&needs)
         })
     }
 
@@ -108,43 +150,45 @@ impl<'a> Search<'a> {
         let taking = requests.filter(|ways| ways.iter().all(|way| !way.asked.wanted.admin));
         let needs: Option<Vec<Need>> = taking
             .map(|ways| {
-                let mut need = Need::of(ways, |_, _| false, |_| true)?;
+                let mut need = Need::of(ways, &self.left, |_, _| false, |_| true)?;
                 let all = need.devices.len();
-                need.devices.retain(|at| !self.offer(self.candidates[*at]).multi);
+                let device = |at: &usize| self.search.offer(self.search.candidates[*at]);
+                need.devices.retain(|at| !device(at).multi);
                 need.count = need.count.saturating_sub(all - need.devices.len());
                 Some(need)
             })
             .collect();
-        needs.is_some_and(|needs| are_enough(&needs, self.candidates.len()))
+        needs.is_some_and(|needs| self.are_enough(&needs))
     }
-}
 
-/// Whether all needs can be met with each of the devices taken once: the maximum matching, by augmenting paths.
-fn are_enough(needs: &[Need], devices: usize) -> bool {
-    let mut owners: Vec<Option<usize>> = vec![None; devices];
-    needs.iter().enumerate().all(|(need, wanted)| {
-        (0..wanted.count).all(|_| {
-            let mut seen = vec![false; devices];
-            give_one(needs, need, &mut owners, &mut seen)
+    /// Whether all needs can be met with each of the devices taken once: the maximum matching, by augmenting paths.
+    fn are_enough(&self, needs: &[Need]) -> bool {
+        let devices = self.search.candidates.len();
+        let mut owners: Vec<Option<usize>> = vec![None; devices];
+        needs.iter().enumerate().all(|(need, wanted)| {
+            (0..wanted.count).all(|_| {
+                let mut seen = vec![false; devices];
+                self.give_one(needs, need, &mut owners, &mut seen)
+            })
         })
-    })
-}
-
-/// Gives a need one more device. If another need has it, that one gets one more first.
-fn give_one(needs: &[Need], need: usize, owners: &mut [Option<usize>], seen: &mut [bool]) -> bool {
-    for &device in &needs[need].devices {
-        if seen[device] || owners[device] == Some(need) {
-            continue;
-        }
-        seen[device] = true;
-        let free = match owners[device] {
-            None => true,
-            Some(owner) => give_one(needs, owner, owners, seen),
-        };
-        if free {
-            owners[device] = Some(need);
-            return true;
-        }
     }
-    false
+
+    /// Gives a need one more device. If another need has it, that one gets one more first.
+    fn give_one(&self, needs: &[Need], need: usize, owners: &mut [Option<usize>], seen: &mut [bool]) -> bool {
+        for &device in needs[need].devices.iter().take_while(|_| self.left.take()) {
+            if seen[device] || owners[device] == Some(need) {
+                continue;
+            }
+            seen[device] = true;
+            let free = match owners[device] {
+                None => true,
+                Some(owner) => self.give_one(needs, owner, owners, seen),
+            };
+            if free {
+                owners[device] = Some(need);
+                return true;
+            }
+        }
+        false
+    }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{DeviceDemand, Length, NoDevices, Search, When, candidates, find, share};
+use super::{DeviceDemand, Length, NoDevices, STEPS, Search, When, candidates, find, share};
 use crate::engine::input::devices::{
     AllocationInput, Attribute, Capacity, CapacityPolicy, ConstraintInput, DeviceInput, OptionInput, PoolInput, Reach,
     RequestInput,
@@ -246,10 +246,10 @@ fn search(case: &Case) -> Result<Vec<AllocationInput>, NoDevices> {
     })
 }
 
-/// Whether the check before long searches lets a case pass.
-fn has_enough(case: &Case) -> bool {
+/// Whether the check before long searches lets a case pass in so many steps, and the steps that it took.
+fn has_enough(case: &Case, most: usize) -> (bool, usize) {
     with_claims(case, |model, id, asks| {
-        Search::new(model, id, asks, &[], When::Now, candidates(model, id)).has_enough()
+        Search::new(model, id, asks, &[], When::Now, candidates(model, id)).has_enough(most)
     })
 }
 
@@ -295,9 +295,24 @@ proptest! {
     }
 
     #[test]
-    fn no_search_that_would_succeed_is_refused_for_too_few_devices(case in cases()) {
-        prop_assert!(has_enough(&case) || !exhaustive(&case));
+    fn no_search_that_would_succeed_is_refused_for_too_few_devices(case in cases(), most in 0_usize..200) {
+        prop_assert!(has_enough(&case, STEPS).0 || !exhaustive(&case));
+        let (enough, steps) = has_enough(&case, most);
+        prop_assert!(steps <= most && (enough || !exhaustive(&case)));
     }
+}
+
+#[test]
+fn the_check_for_enough_devices_ends_after_a_number_of_steps() {
+    // Each value is one for which two alike are looked for.
+    let any = vec![(0, Some(1), false, true, 1)];
+    let case = Case {
+        counter: 999,
+        devices: (0..200).map(|at| (at, 1, 0, false, None)).collect(),
+        claims: vec![(vec![any.clone(), any], Some(false))],
+    };
+    assert_eq!(has_enough(&case, STEPS), (true, STEPS));
+    assert!(!has_enough(&case, 20 * STEPS).0);
 }
 
 #[test]
@@ -373,7 +388,7 @@ fn requests_that_are_possible_only_without_each_other_are_refused_for_too_few_de
             devices,
             claims,
         };
-        assert!(!has_enough(&case), "{case:?}");
+        assert!(!has_enough(&case, STEPS).0, "{case:?}");
         assert_eq!(search(&case), Err(NoDevices::None), "{case:?}");
     }
 }
