@@ -360,12 +360,15 @@ pub struct GroupTimes {
     pub last_eviction: Option<Time>,
 }
 
+/// So many nodes of which only one figure is looked at, such as what is free, count as much as one that is tested.
+pub const LOOKS_PER_TEST: usize = 4;
+
 /// Counted steps of a cycle. Limits and tests use these, never a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Pod groups tried.
     pub groups_tried: u64,
-    /// Nodes tested or ranked for a pod.
+    /// Nodes tested or ranked for a pod; [`LOOKS_PER_TEST`] of which only the preference is looked at count one.
     pub nodes_tested: u64,
     /// Candidate victim sets simulated.
     pub candidates_simulated: u64,

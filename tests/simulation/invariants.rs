@@ -550,8 +550,8 @@ impl Room<'_> {
         nodes.filter(move |(_, node)| node.open && node.pool.as_deref() == pool)
     }
 
-    /// Whether a queue and the one above it may be charged so much more; for pods that are not preemptible, whatever their quotas are only if these are
-    /// not bounded.
+    /// Whether a queue and the one above it may be charged so much more. For pods that are not preemptible only if their quotas have no bound: what they hold of
+    /// a quota is not summed here.
     fn may_be_charged(&self, queue: &str, charge: i64, non_preemptible: bool) -> bool {
         let used = |queue: &str| -> i64 {
             let holding = self.view.before.holding(self.view.now);

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use crate::engine::decision::Work;
+use crate::engine::decision::{LOOKS_PER_TEST, Work};
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::epochs::{Change, Seen};
@@ -28,9 +28,6 @@ use super::resources::{fitting_groups, pod_fits};
 use super::rules::{self, Fit, PodOnNode};
 use super::score::{Scorers, extras, most_extras};
 use super::volumes;
-
-/// So many nodes of which only the preference is looked at are one step.
-const RANKED_PER_STEP: u64 = 4;
 
 /// Input of placement beside the model.
 #[derive(Clone, Copy)]
@@ -230,7 +227,7 @@ fn best_by_preferences(model: &Model, context: Context, pod: PodId, work: &mut W
     let mut nodes = context.scope.nodes(model);
     // Sorted once, not searched for each level: tenants can give every node a sum of its own.
     nodes.sort_by_key(|id| Reverse(preference(id)));
-    work.nodes_tested += nodes.len() as u64 / RANKED_PER_STEP;
+    work.nodes_tested += (nodes.len() / LOOKS_PER_TEST) as u64;
     let mut levels = nodes.chunk_by(|left, right| preference(left) == preference(right));
     levels.find_map(|level| best_of_these(model, context, level, pod, work))
 }

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::engine::actions::capacity::{Capacity, add_capacity, freed_by};
 use crate::engine::actions::node_scratch::{NodeScratch, NodeVictims};
+use crate::engine::decision::LOOKS_PER_TEST;
 use crate::engine::model::Mark;
 use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
 use crate::engine::model::pod_group::PodIds;
@@ -16,7 +17,7 @@ use crate::engine::model::resources::GPUS;
 use crate::engine::policy::VictimGenerator;
 
 use super::bounds::{asked_gpus, first_fit};
-use super::search::{NODES_PER_STEP, SearchState, VictimSearch};
+use super::search::{SearchState, VictimSearch};
 use super::{Batch, Candidate, node_of};
 
 /// A victim that is counted as gone is one step, and one more for so many tests.
@@ -210,7 +211,7 @@ impl VictimSearch<'_> {
                 unmet.push(pod);
             }
         }
-        self.count_steps(looked_at / NODES_PER_STEP);
+        self.count_steps(looked_at / LOOKS_PER_TEST);
         unmet
     }
 
@@ -270,7 +271,7 @@ impl VictimSearch<'_> {
         }
         let free = |node: &NodeId| self.capacity.of(*node)[GPUS] + gathered.both(*node)[GPUS];
         let free: Vec<i64> = self.model.by_name().iter().map(free).collect();
-        self.count_steps(free.len() / NODES_PER_STEP);
+        self.count_steps(free.len() / LOOKS_PER_TEST);
         gathered.suffices = first_fit(&gathered.needs, free);
         gathered.suffices
     }
@@ -350,7 +351,7 @@ impl VictimSearch<'_> {
             return self.attempt(search, gathered.count, candidate);
         }
         let others = if search.anywhere { self.model.by_name().len() } else { 0 };
-        self.count_steps(gathered.holding.len() + others / NODES_PER_STEP);
+        self.count_steps(gathered.holding.len() + others / LOOKS_PER_TEST);
         let free = |node: NodeId| self.capacity.of(node)[GPUS] + gathered.at(node).recorded[GPUS];
         let capacity = |node: NodeId| free(node) + gathered.at(node).freed[GPUS];
         let open = |node: NodeId| search.anywhere || self.capacity.some.has(node.at());

@@ -10,6 +10,7 @@ use crate::engine::actions::cycle_log::CycleLog;
 use crate::engine::actions::node_scratch::NodeScratch;
 use crate::engine::actions::place::{PlacementCaches, Placer};
 use crate::engine::actions::turns;
+use crate::engine::decision::LOOKS_PER_TEST;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::reclaim::most_taken;
 use crate::engine::fairshare::sorted::{SortedPodGroups, active_of, evictable, next_victims, requests};
@@ -27,9 +28,6 @@ use super::bounds::asked_gpus;
 use super::judge::{BudgetReach, Judge, Objection};
 use super::rules::EvictingAction;
 use super::{Batch, Candidate, Case, Tried, lost};
-
-/// So many nodes of which only the free resources are looked at are one step.
-pub(super) const NODES_PER_STEP: usize = 4;
 
 /// A search for one preemptor.
 pub struct SearchState {
@@ -232,7 +230,7 @@ impl<'a> VictimSearch<'a> {
             _ => None,
         };
         let filled = self.capacity.tables() - tables;
-        self.count_steps(filled * self.model.by_name().len() / NODES_PER_STEP);
+        self.count_steps(filled * self.model.by_name().len() / LOOKS_PER_TEST);
         Some(SearchState {
             case,
             failed: Tried::default(),
