@@ -75,7 +75,7 @@ macro_rules! kinds {
             /// Bind requests.
             BindRequest, bind_requests, Required, Always, Whole, [Binder];
             /// Claims for devices.
-            ResourceClaim, resource_claims, Optional, Always, Whole, [PodGroups];
+            ResourceClaim, resource_claims, Optional, Always, Whole, [PodGroups Binder];
             /// Disruption budgets.
             PodDisruptionBudget, pod_disruption_budgets, Optional, Always, Whole, [];
             /// Pod groups.
@@ -232,6 +232,7 @@ mod tests {
     fn components_that_get_changes_of_each_kind() {
         use Kind::{
             BindRequest, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodGroup, PriorityClass,
+            ResourceClaim,
         };
         assert_eq!(
             Kind::told_to(&[Listener::Grouper]),
@@ -239,7 +240,14 @@ mod tests {
         );
         assert_eq!(
             Kind::told_to(&[Listener::Binder, Listener::BinderOnceListed]),
-            [PersistentVolume, PersistentVolumeClaim, Node, BindRequest, Pod]
+            [
+                PersistentVolume,
+                PersistentVolumeClaim,
+                Node,
+                BindRequest,
+                ResourceClaim,
+                Pod
+            ]
         );
         assert!(Kind::ResourceSlice.optional() && !Pod.optional());
     }

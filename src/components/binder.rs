@@ -27,16 +27,16 @@ mod requests;
 mod reservation;
 mod reserve;
 mod reviews;
+mod slow_jobs;
+mod stray_claims;
 mod volumes;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{Instrument, error, info, info_span, warn};
@@ -48,7 +48,6 @@ use crate::components::bus::{
 };
 use crate::components::fair::NamespaceQueues;
 use crate::components::leadership::Scope;
-use crate::components::retry::LAGGING;
 use crate::components::views::Views;
 use crate::components::watches::{Key, Stores};
 use crate::components::{Context, Error, Settings, panics, pods};
@@ -68,6 +67,8 @@ use outcomes::{not_bound, not_evicted};
 use requests::Caller;
 use reserve::Reserver;
 use reviews::Reviews;
+use slow_jobs::SlowJobs;
+use stray_claims::{Stray, StrayClaims};
 
 /// Limit on concurrent multi-step binds: most of them wait for a device.
 const MULTI_STEP_MAX: usize = 1_024;
@@ -107,7 +108,7 @@ pub async fn run(
             message = inbox.recv() => binder.take(message.ok_or(Error::Closed)?),
             Some(ask) = asked.recv() => binder.asked(ask),
             Some(ended) = binder.under_way.join_next() => binder.ended(ended)?,
-            () = slow_jobs.news.notified() => {}
+            () = slow_jobs.changed() => {}
             Some(ended) = binder.multi_step_binds.join_next() => binder.multi_step_ended(ended)?,
             Some(ended) = binder.cleanups.join_next() => binder.cleanup_ended(ended)?,
             () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
@@ -147,32 +148,6 @@ enum Job {
 struct Ordered {
     job: Job,
     term: u64,
-}
-
-/// Slow jobs. They do not count against the limit, so that hanging requests do not block others.
-#[derive(Debug, Default)]
-struct SlowJobs {
-    count: AtomicUsize,
-    news: Notify,
-}
-
-impl SlowJobs {
-    fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Waits for the end of a job, and counts it as slow after a while.
-    async fn watch<T>(&self, job: impl Future<Output = T>) -> T {
-        let mut job = pin!(job);
-        if let Ok(ended) = timeout(LAGGING, &mut job).await {
-            return ended;
-        }
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.news.notify_one();
-        let ended = job.await;
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        ended
-    }
 }
 
 /// How long open jobs may take at shutdown: less than all components may.
@@ -219,6 +194,7 @@ struct Binder {
     cleanups: JoinSet<Cleanup>,
     groups: Groups,
     reviews: Reviews,
+    stray_claims: StrayClaims,
     audit: Audit,
     /// Kinds that have not been listed yet.
     missing: Vec<Kind>,
@@ -234,6 +210,7 @@ impl Binder {
             caller: Caller::new(context.clone(), CALLS_MAX),
             groups: Groups::new(context.settings.sharing.max_wait, context.settings.own_pods.clone()),
             reviews: Reviews::default(),
+            stray_claims: StrayClaims::default(),
             context,
             stores,
             bus,
@@ -306,6 +283,11 @@ impl Binder {
             }
             Change::Deleted(Object::Node(node)) => {
                 self.node_changed(&node, None, now);
+                Vec::new()
+            }
+            // Those that are known when a term begins are all looked at then.
+            Change::Applied(Object::ResourceClaim(claim)) if !self.active.is_empty() => {
+                self.stray_claims.claim(&claim, now);
                 Vec::new()
             }
             Change::Synced(kind) => {
@@ -476,7 +458,13 @@ impl Binder {
 
     /// The next timer.
     fn wake(&self) -> Option<Instant> {
-        let timers = [self.pause, self.groups.next(), self.audit.next(), self.reviews.next()];
+        let timers = [
+            self.pause,
+            self.groups.next(),
+            self.audit.next(),
+            self.reviews.next(),
+            self.stray_claims.next(),
+        ];
         timers.into_iter().flatten().min()
     }
 
@@ -492,6 +480,7 @@ impl Binder {
             self.active = active;
             self.groups.evaluate_all(now);
             self.reviews.review_all(now);
+            self.stray_claims.look_at_all(&self.stores, now);
         }
         let commands = due(
             &mut self.groups,
@@ -507,6 +496,9 @@ impl Binder {
         }
         for key in self.reviews.due(now) {
             self.review(key, now);
+        }
+        for stray in self.stray_claims.due(&self.stores, now) {
+            self.give_back(stray);
         }
     }
 
@@ -566,6 +558,21 @@ impl Binder {
                 self.queue_multi_step(*bind, Some(request), term);
             }
         }
+    }
+
+    /// Gives back a claim that is reserved for a pod without a node, unless another process decides about the pod.
+    fn give_back(&mut self, stray: Stray) {
+        let pod = &*stray.pod;
+        let is_ours = pods::is_ours(pod, &self.context.settings);
+        let scope = self.context.scope_of(pod.metadata.labels.as_ref());
+        let Some(&term) = self.active.get(&scope).filter(|_| is_ours) else {
+            return;
+        };
+        if self.in_steps.contains(pod.metadata.uid.as_deref().unwrap_or_default()) {
+            return;
+        }
+        let cleanup = stray_claims::give_back(self.caller.of_term(term), stray);
+        self.cleanup(Cleanup::ClaimDone, cleanup);
     }
 
     /// Starts a cleanup; its result if it panics is given here.
@@ -738,7 +745,7 @@ impl Binder {
                 self.groups.given_up(&id, number, now);
             }
             Cleanup::RequestDone(key) => self.reviews.finish(&key, now),
-            Cleanup::Settled => {}
+            Cleanup::Settled | Cleanup::ClaimDone => {}
         }
         Ok(())
     }

@@ -195,6 +195,7 @@ impl Attempt {
         if !bind.steps.contains(&Step::Claims) {
             return self.bind_now(bind).await;
         }
+        let _open = self.claim_turns.bind(&bind.placement.pod.uid);
         let claims = Claims::of(&self.context, bind, Arc::clone(&self.claim_turns));
         let report = match self.steps.step("reserve claims", claims.reserve()).await {
             Ok(()) => self.bind_now(bind).await,

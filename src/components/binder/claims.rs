@@ -1,6 +1,6 @@
 //! Resource claims of a pod, before its Binding: each is allocated and reserved for the pod, and released if the bind fails.
 //!
-//! Every step is idempotent. A claim for extended resources has a name derived from the pod, so that it
+//! Every step is idempotent. What a bind leaves behind is given back later ([`super::stray_claims`]). A claim for extended resources has a name derived from the pod, so that it
 //! is found again. Absent: binding conditions; devices with them are never allocated.
 
 use std::borrow::Cow;
@@ -20,14 +20,16 @@ use kube::{Api, Resource};
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use tokio::time::{sleep, timeout};
-use tracing::{debug, warn};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::{debug, info, warn};
 
 use super::claim_turns::ClaimTurns;
+use super::requests::LATE;
 use crate::api::bind_request::ExtendedResourceClaimAllocation;
 use crate::api::names::{annotation, finalizer};
 use crate::components::Context;
 use crate::components::bus::{OrderedBind, PodRef};
+use crate::components::pods;
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::watches::Key;
 use crate::mirror::claims::requests;
@@ -82,24 +84,20 @@ impl Resource for ClaimState {
 
 /// The claims of one pod that is to be bound.
 pub struct Claims<'a> {
-    context: &'a Context,
+    writer: ClaimWriter<'a>,
     bind: &'a OrderedBind,
-    turns: Arc<ClaimTurns>,
 }
 
 impl<'a> Claims<'a> {
     /// The claims of a bind.
     #[must_use]
     pub fn of(context: &'a Context, bind: &'a OrderedBind, turns: Arc<ClaimTurns>) -> Self {
-        Self { context, bind, turns }
+        let writer = ClaimWriter::new(context, &bind.placement.pod, turns);
+        Self { writer, bind }
     }
 
     fn pod(&self) -> &'a PodRef {
-        &self.bind.placement.pod
-    }
-
-    fn api(&self) -> Api<ClaimState> {
-        Api::namespaced(self.context.writes.clone(), &self.pod().namespace)
+        self.writer.pod
     }
 
     /// Names of the pod's claims, and the allocation of each.
@@ -121,9 +119,11 @@ impl<'a> Claims<'a> {
     /// # Errors
     /// If one fails; others may have been written.
     pub async fn reserve(&self) -> Result<(), String> {
+        let writer = &self.writer;
         for (name, given) in self.named() {
             let given = given.ok_or_else(|| format!("claim {name} is given nothing"))?;
-            self.repeat(name, || self.reserve_one(name, given)).await?;
+            writer.settled(name).await;
+            writer.repeat(name, || writer.reserve_one(name, given)).await?;
         }
         if let Some(extended) = &self.bind.given.extended {
             let name = extended_name(self.pod());
@@ -131,31 +131,107 @@ impl<'a> Claims<'a> {
                 .allocation
                 .as_ref()
                 .ok_or("the claim for extended resources is given nothing")?;
-            self.repeat(&name, || self.create(&name, extended)).await?;
-            self.repeat(&name, || self.reserve_one(&name, given)).await?;
-            self.repeat(&name, || self.tell_pod(Some((&name, extended)))).await?;
+            writer.settled(&name).await;
+            writer.repeat(&name, || writer.create(&name, extended)).await?;
+            writer.repeat(&name, || writer.reserve_one(&name, given)).await?;
+            writer
+                .repeat(&name, || writer.tell_pod(Some((&name, extended))))
+                .await?;
         }
         Ok(())
     }
 
-    /// Undoes [`Claims::reserve`]. What fails is left to the claim controller, which frees claims of deleted pods.
+    /// Undoes [`Claims::reserve`]. What fails is found later among the claims that are reserved for pods without a node.
     pub async fn release(&self) {
+        let writer = &self.writer;
         for (name, _) in self.named() {
-            if let Err(error) = self.repeat(name, || self.release_one(name)).await {
-                warn!(ns = %self.pod().namespace, name, error, "claim not released");
+            if let Err(error) = writer.repeat(name, || writer.release_one(name)).await {
+                writer.not_released(name, &error);
             }
         }
         if self.bind.given.extended.is_some() {
             let name = extended_name(self.pod());
-            let gone = self.repeat(&name, || self.tell_pod(None)).await;
-            let gone = match gone {
-                Ok(()) => self.repeat(&name, || self.delete(&name)).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = gone {
-                warn!(ns = %self.pod().namespace, name, error, "claim for extended resources not deleted");
+            if let Err(error) = writer.repeat(&name, || writer.remove(&name)).await {
+                writer.not_released(&name, &error);
             }
         }
+    }
+}
+
+/// Writes the claims of one pod.
+pub struct ClaimWriter<'a> {
+    context: &'a Context,
+    pod: &'a PodRef,
+    turns: Arc<ClaimTurns>,
+}
+
+impl<'a> ClaimWriter<'a> {
+    /// For the claims of this pod.
+    #[must_use]
+    pub fn new(context: &'a Context, pod: &'a PodRef, turns: Arc<ClaimTurns>) -> Self {
+        Self { context, pod, turns }
+    }
+
+    fn api(&self) -> Api<ClaimState> {
+        Api::namespaced(self.context.writes.clone(), &self.pod.namespace)
+    }
+
+    fn key(&self, name: &str) -> Key {
+        Key {
+            namespace: self.pod.namespace.to_string(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Waits until no release of the claim that was given up can take effect any more: it would take the claim from the pod.
+    async fn settled(&self, name: &str) {
+        if let Some(at) = self.turns.unsettled_until(&self.key(name)) {
+            sleep_until(at).await;
+        }
+    }
+
+    /// A release failed, and may take effect later.
+    fn not_released(&self, name: &str, error: &str) {
+        warn!(ns = %self.pod.namespace, name, error, "claim not released");
+        self.turns.not_settled(self.key(name), Instant::now() + LATE);
+    }
+
+    /// Takes a claim from the pod, unless the pod has a node or is being bound.
+    pub async fn give_back(&self, name: &str) {
+        if self.turns.is_binding(&self.pod.uid) {
+            return;
+        }
+        // Every bind of the pod that begins from now on waits for this turn before it reads the claim.
+        let turn = self.turns.next(&self.key(name)).await;
+        if self.turns.is_binding(&self.pod.uid) {
+            return;
+        }
+        let taken = timeout(TIMEOUT, self.take_from_waiting(name)).await;
+        drop(turn);
+        match taken {
+            Ok(Ok(false)) => {}
+            Ok(Ok(true)) => {
+                info!(ns = %self.pod.namespace, name, pod = %self.pod.name, "claim given back: its pod has no node");
+            }
+            Ok(Err(StepError::Request(error))) => self.not_released(name, &error.to_string()),
+            Ok(Err(StepError::Final(error))) => self.not_released(name, &error),
+            Err(_) => self.not_released(name, "no answer"),
+        }
+    }
+
+    async fn take_from_waiting(&self, name: &str) -> Result<bool, StepError> {
+        let pods: Api<Pod> = Api::namespaced(self.context.reads.clone(), &self.pod.namespace);
+        let pod = pods.get_opt(&self.pod.name).await?;
+        let waits = |pod: &Pod| pod.metadata.uid.as_deref() == Some(&*self.pod.uid) && !pods::is_bound(pod);
+        if !pod.is_some_and(|pod| waits(&pod)) {
+            return Ok(false);
+        }
+        if name == extended_name(self.pod) {
+            self.remove(name).await?;
+        } else {
+            self.release_one(name).await?;
+        }
+        Ok(true)
     }
 
     /// Repeats a step after a conflict, throttling or a timeout. Each step reads the current state first.
@@ -163,10 +239,7 @@ impl<'a> Claims<'a> {
     where
         F: Future<Output = Result<(), StepError>>,
     {
-        let claim = Key {
-            namespace: self.pod().namespace.to_string(),
-            name: name.to_owned(),
-        };
+        let claim = self.key(name);
         let mut last = String::new();
         for tries in 1..=TRIES {
             let turn = timeout(TURN, self.turns.next(&claim)).await.ok();
@@ -181,7 +254,7 @@ impl<'a> Claims<'a> {
                 },
                 Err(_) => format!("no answer after {} s", TIMEOUT.as_secs()),
             };
-            debug!(ns = %self.pod().namespace, name, error, tries, "claim not written");
+            debug!(ns = %self.pod.namespace, name, error, tries, "claim not written");
             last = format!("claim {name}: {error}");
             sleep(AGAIN.wait(tries)).await;
             if !self.context.is_leading() {
@@ -207,7 +280,7 @@ impl<'a> Claims<'a> {
                 .reserved_for
                 .iter()
                 .flatten()
-                .any(|consumer| consumer.uid == *self.pod().uid)
+                .any(|consumer| consumer.uid == *self.pod.uid)
             {
                 return Ok(());
             }
@@ -224,7 +297,7 @@ impl<'a> Claims<'a> {
         let status = claim.status.get_or_insert_default();
         status.allocation.get_or_insert_with(|| given.clone());
         let consumers = status.reserved_for.get_or_insert_default();
-        if consumers.iter().all(|consumer| consumer.uid != *self.pod().uid) {
+        if consumers.iter().all(|consumer| consumer.uid != *self.pod.uid) {
             consumers.push(self.consumer());
         }
         self.set_status(name, &claim).await.map(drop)
@@ -234,8 +307,8 @@ impl<'a> Claims<'a> {
         ResourceClaimConsumerReference {
             api_group: None,
             resource: "pods".to_owned(),
-            name: self.pod().name.to_string(),
-            uid: self.pod().uid.to_string(),
+            name: self.pod.name.to_string(),
+            uid: self.pod.uid.to_string(),
         }
     }
 
@@ -246,7 +319,7 @@ impl<'a> Claims<'a> {
         let Some(status) = &mut claim.status else { return Ok(()) };
         let consumers = status.reserved_for.get_or_insert_default();
         let before = consumers.len();
-        consumers.retain(|consumer| consumer.uid != *self.pod().uid);
+        consumers.retain(|consumer| consumer.uid != *self.pod.uid);
         if consumers.len() == before {
             return Ok(());
         }
@@ -295,7 +368,7 @@ impl<'a> Claims<'a> {
         let claim = ResourceClaim {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
-                namespace: Some(self.pod().namespace.to_string()),
+                namespace: Some(self.pod.namespace.to_string()),
                 annotations: Some(BTreeMap::from([(
                     annotation::EXTENDED_RESOURCE_CLAIM.to_owned(),
                     "true".to_owned(),
@@ -304,8 +377,8 @@ impl<'a> Claims<'a> {
                 owner_references: Some(vec![OwnerReference {
                     api_version: Pod::api_version(&()).into_owned(),
                     kind: Pod::kind(&()).into_owned(),
-                    name: self.pod().name.to_string(),
-                    uid: self.pod().uid.to_string(),
+                    name: self.pod.name.to_string(),
+                    uid: self.pod.uid.to_string(),
                     controller: Some(true),
                     // Blocking the pod's deletion would need a right to its finalizers, where the API server checks that.
                     block_owner_deletion: None,
@@ -320,20 +393,26 @@ impl<'a> Claims<'a> {
             },
             status: None,
         };
-        let api: Api<ResourceClaim> = Api::namespaced(self.context.writes.clone(), &self.pod().namespace);
+        let api: Api<ResourceClaim> = Api::namespaced(self.context.writes.clone(), &self.pod.namespace);
         api.create(&PostParams::default(), &claim).await?;
         Ok(())
     }
 
     /// Writes the claim for extended resources into the pod's status, or removes it.
     async fn tell_pod(&self, claim: Option<(&str, &ExtendedResourceClaimAllocation)>) -> Result<(), StepError> {
-        let pods: Api<Pod> = Api::namespaced(self.context.writes.clone(), &self.pod().namespace);
+        let pods: Api<Pod> = Api::namespaced(self.context.writes.clone(), &self.pod.namespace);
         let status = claim
             .map(|(name, extended)| json!({"resourceClaimName": name, "requestMappings": extended.container_mappings}));
-        let patch = json!({"metadata": {"uid": *self.pod().uid}, "status": {"extendedResourceClaimStatus": status}});
-        pods.patch_status(&self.pod().name, &PatchParams::default(), &Patch::Merge(patch))
+        let patch = json!({"metadata": {"uid": *self.pod.uid}, "status": {"extendedResourceClaimStatus": status}});
+        pods.patch_status(&self.pod.name, &PatchParams::default(), &Patch::Merge(patch))
             .await?;
         Ok(())
+    }
+
+    /// Removes the claim for the pod's extended resources.
+    async fn remove(&self, name: &str) -> Result<(), StepError> {
+        self.tell_pod(None).await?;
+        self.delete(name).await
     }
 
     async fn delete(&self, name: &str) -> Result<(), StepError> {

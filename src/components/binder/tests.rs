@@ -12,6 +12,7 @@ mod running;
 mod runs;
 mod sharing;
 mod steps;
+mod stray_claims;
 mod told;
 mod volumes;
 

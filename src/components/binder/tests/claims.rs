@@ -14,11 +14,11 @@ use crate::components::watches::Key;
 use crate::engine::decision::ClaimGrant;
 
 /// The allocation of a device.
-fn device(name: &str) -> Value {
+pub fn device(name: &str) -> Value {
     json!({"devices": {"results": [{"request": "card", "driver": "gpu.example.com", "pool": "n1", "device": name}]}})
 }
 
-fn claim(name: &str) -> Value {
+pub fn claim(name: &str) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"namespace": "team", "name": name},
         "spec": {"devices": {"requests": [{"name": "card", "exactly": {"deviceClassName": "gpu"}}]}},
@@ -26,7 +26,7 @@ fn claim(name: &str) -> Value {
 }
 
 /// A bind of a pod that gets `card-1` for its claim `data`.
-fn claiming(pod: &Pod) -> OrderedBind {
+pub fn claiming(pod: &Pod) -> OrderedBind {
     let mut bind = bind(pod, "n1");
     bind.steps = vec![Step::Claims];
     bind.placement.claims = vec![ClaimGrant {
@@ -42,7 +42,7 @@ fn claiming(pod: &Pod) -> OrderedBind {
 }
 
 /// A bind of a pod that gets `card-1` for an extended resource.
-fn extended(pod: &Pod) -> OrderedBind {
+pub fn extended(pod: &Pod) -> OrderedBind {
     let mut bind = bind(pod, "n1");
     bind.steps = vec![Step::Claims];
     bind.given.extended = Some(read::<ExtendedResourceClaimAllocation>(json!({
@@ -54,7 +54,7 @@ fn extended(pod: &Pod) -> OrderedBind {
 }
 
 /// The device of a claim, and the pods for which it is reserved.
-fn held(claim: &Value) -> (Value, Vec<String>) {
+pub fn held(claim: &Value) -> (Value, Vec<String>) {
     let device = &claim["status"]["allocation"]["devices"]["results"][0]["device"];
     let reserved = claim["status"]["reservedFor"].as_array().cloned().unwrap_or_default();
     let names = reserved
@@ -70,7 +70,7 @@ fn statuses() -> Match {
     }
 }
 
-fn names(names: &[&str]) -> Vec<String> {
+pub fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
@@ -312,13 +312,13 @@ impl Lab {
     }
 
     /// The claim for the pod's extended resource, which its status names.
-    async fn made_for(&self, pod: &str) -> Value {
+    pub async fn made_for(&self, pod: &str) -> Value {
         let told = &json!(self.seen(pod).await)["status"]["extendedResourceClaimStatus"];
         claim(told["resourceClaimName"].as_str().expect("it is named"))
     }
 }
 
-const NOT_DELETED: &str = "claim for extended resources not deleted";
+const NOT_RELEASED: &str = "claim not released";
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_got_no_device_is_deleted_without_giving_one_back() {
@@ -352,13 +352,13 @@ async fn the_deletion_of_a_claim_is_repeated_and_one_that_is_refused_leaves_its_
     lab.fault(deletions(), refuse(503), Times::Next(1));
     claims.release().await;
     assert_eq!(lab.see(&made).await, Value::Null);
-    assert_eq!(warnings.of(NOT_DELETED), 0);
+    assert_eq!(warnings.of(NOT_RELEASED), 0);
 
     claims.reserve().await.unwrap();
     lab.fault(deletions(), refuse(403), Times::Always);
     claims.release().await;
     assert_eq!(held(&lab.see(&made).await), (Value::Null, names(&[])));
-    assert_eq!(warnings.of(NOT_DELETED), 1);
+    assert_eq!(warnings.of(NOT_RELEASED), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -373,5 +373,24 @@ async fn a_claim_that_is_being_deleted_goes_with_its_finalizer() {
     let warnings = Warnings::from_now_on();
     claims.release().await;
     assert_eq!(lab.see(&made).await, Value::Null);
-    assert_eq!(warnings.of(NOT_DELETED), 0);
+    assert_eq!(warnings.of(NOT_RELEASED), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_not_reserved_before_a_release_that_was_given_up_can_have_no_effect() {
+    let lab = Lab::new().await;
+    lab.create(claim("data")).await;
+    let ordered = claiming(&lab.pod("a").await);
+    let claims = lab.claims(&ordered);
+    claims.reserve().await.unwrap();
+    lab.fault(statuses(), Effect::Hang, Times::Always);
+    claims.release().await;
+    lab.server.faults().clear();
+    let began = tokio::time::Instant::now();
+    claims.reserve().await.unwrap();
+    let waited = began.elapsed().as_secs();
+    assert!((8..=10).contains(&waited), "{waited} s");
+    let began = tokio::time::Instant::now();
+    claims.reserve().await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "it is settled");
 }

@@ -307,7 +307,14 @@ async fn bind_requests_wait_until_all_kinds_that_they_need_are_listed() {
     for kind in Kind::ALL {
         case.tell(ToBinder::Current(*kind, 1)).await;
     }
-    for kind in [Kind::Pod, Kind::BindRequest, Kind::Node, Kind::PersistentVolume] {
+    let listed = [
+        Kind::Pod,
+        Kind::BindRequest,
+        Kind::Node,
+        Kind::PersistentVolume,
+        Kind::ResourceClaim,
+    ];
+    for kind in listed {
         case.tell(ToBinder::Change(Change::Synced(kind))).await;
     }
     sleep(seconds(1)).await;
