@@ -134,8 +134,10 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
     let alive = http::alive(heartbeat.clone(), lease.duration);
     let (shards, with_lease) = watch::channel(Shards::default());
     let watch_timeout = common.components.watch_timeout;
-    let elections = Elections::new(&clients, lease, watch_timeout, heartbeat.clone(), with_lease);
-    let (leading, election, of_shards) = (elections.leading(), elections.status(), elections.of_shards());
+    let divides = common.only_pool.is_none();
+    let elections = Elections::new(&clients, lease, watch_timeout, heartbeat.clone(), with_lease, divides);
+    let (leads, election, of_shards) = (elections.leads(), elections.status(), elections.of_shards());
+    let leading = leads.watch();
     let (shown, seen) = watch::channel(None);
     let (in_force, resolved) = watch::channel(None);
     let (follows, followed) = watch::channel(Followed::default());
@@ -171,6 +173,7 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
     let webhook_server = Arc::new(WebhookServer::default());
     let rounds = Rounds {
         clients,
+        leads,
         leading,
         readiness: readiness.clone(),
         figures,
@@ -267,8 +270,8 @@ async fn supervise(
             Ok(()) = resolved.changed() => {
                 let Some((number, wanted)) = resolved.borrow_and_update().clone() else { continue };
                 telemetry::set_json(wanted.json_log);
-                match turn(&rounds, round.take(), number, &wanted).await {
-                    Ok(next) => round = Some(next),
+                match turn(&rounds, round.take(), number, &wanted, &ends.shutdown).await {
+                    Ok(next) => round = next,
                     Err(error) => break Some(error),
                 }
             }
@@ -297,22 +300,32 @@ async fn supervise(
     result
 }
 
-/// Applies the effective configuration, in this round or in a new one.
-async fn turn(rounds: &Rounds, round: Option<Round>, number: u64, wanted: &Resolved) -> anyhow::Result<Round> {
+/// Applies the effective configuration, in this round or in a new one. None begins during a shutdown.
+async fn turn(
+    rounds: &Rounds,
+    round: Option<Round>,
+    number: u64,
+    wanted: &Resolved,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Option<Round>> {
     match round {
         Some(round) if round.serves(wanted) => {
             round.steer(number, wanted);
-            Ok(round)
+            return Ok(Some(round));
         }
         Some(round) => {
             // A task that has not ended would run beside the next round.
             if let Some(late) = rounds.end(round).await.into_iter().next() {
                 return Err(late.into_error());
             }
-            Ok(rounds.begin(number, wanted))
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = rounds.settled() => {}
+            }
         }
-        None => Ok(rounds.begin(number, wanted)),
+        None => {}
     }
+    Ok((!shutdown.is_cancelled()).then(|| rounds.begin(number, wanted)))
 }
 
 /// Why the process ends after a component ended: failing leader election ends components, and may be reported after them.

@@ -31,6 +31,8 @@ mod slow_jobs;
 mod stray_claims;
 mod volumes;
 
+pub use requests::LATE;
+
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

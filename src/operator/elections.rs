@@ -15,7 +15,7 @@ use tracing::info;
 use super::client::Clients;
 use super::lease::{Claim, Elector, Leads, Params, Status, name_for_pool};
 use crate::components::heartbeat::Heartbeat;
-use crate::components::leadership::{Leading, Scope};
+use crate::components::leadership::Scope;
 use balance::assign;
 use replicas::Replicas;
 
@@ -32,6 +32,8 @@ pub struct Elections {
     cluster: Elector,
     status: watch::Receiver<Status>,
     shards: watch::Receiver<Shards>,
+    /// Whether other replicas can lead the same shards.
+    divides: bool,
     /// The state of each election, for the state page.
     shown: Arc<watch::Sender<BTreeMap<String, watch::Receiver<Status>>>>,
 }
@@ -44,7 +46,8 @@ struct Held {
 }
 
 impl Elections {
-    /// Sends no request before [`Elections::run`]. `params` are those of the cluster's Lease.
+    /// Sends no request before [`Elections::run`]. `params` are those of the cluster's Lease. `divides`: whether the shards are divided with the other replicas;
+    /// those that serve one node pool each cannot lead for each other.
     #[must_use]
     pub fn new(
         clients: &Clients,
@@ -52,6 +55,7 @@ impl Elections {
         watch_timeout: u32,
         heartbeat: Heartbeat,
         shards: watch::Receiver<Shards>,
+        divides: bool,
     ) -> Self {
         let leads = Arc::new(Leads::default());
         let preferred = watch::channel(Claim::Preferred).1;
@@ -73,14 +77,15 @@ impl Elections {
             status: cluster.status(),
             cluster,
             shards,
+            divides,
             shown: Arc::default(),
         }
     }
 
-    /// The terms that this process leads, with changes.
+    /// The terms with their writes.
     #[must_use]
-    pub fn leading(&self) -> Leading {
-        self.leads.watch()
+    pub fn leads(&self) -> Arc<Leads> {
+        Arc::clone(&self.leads)
     }
 
     /// The state of the election on the cluster's Lease.
@@ -117,16 +122,19 @@ impl Elections {
             });
             for (pool, shard) in &shards {
                 held.entry(Arc::clone(pool)).or_insert_with(|| {
-                    let (claim, claimed) = watch::channel(Claim::Reserve);
+                    let first = if self.divides { Claim::Reserve } else { Claim::Preferred };
+                    let (claim, claimed) = watch::channel(first);
                     let release = released.child_token();
                     let params = Params {
                         name: name_for_pool(&self.params.name, pool, shard),
                         ..self.params.clone()
                     };
+                    let scope = Scope::Pool(Arc::clone(pool));
+                    self.leads.show(&scope);
                     let elector = Elector::new(
                         &self.clients,
                         params,
-                        Scope::Pool(Arc::clone(pool)),
+                        scope.clone(),
                         self.watch_timeout,
                         self.heartbeat.clone(),
                         Arc::clone(&self.leads),
@@ -136,7 +144,12 @@ impl Elections {
                     self.shown.send_modify(|shown| {
                         shown.insert(shard.clone(), status);
                     });
-                    elections.spawn(elector.run(release.clone()));
+                    let (leads, ends) = (Arc::clone(&self.leads), release.clone());
+                    elections.spawn(async move {
+                        let ended = elector.run(ends).await;
+                        leads.removed(&scope);
+                        ended
+                    });
                     Held {
                         shard: shard.clone(),
                         claim,
@@ -150,7 +163,7 @@ impl Elections {
             let names: Vec<&str> = shards.values().map(String::as_str).collect();
             let assigned = assign(&names, &members, leader.as_deref());
             // While the cluster has no leader, the division stays as it was.
-            for election in held.values().filter(|_| leader.is_some()) {
+            for election in held.values().filter(|_| self.divides && leader.is_some()) {
                 let preferred = assigned.get(election.shard.as_str()) == Some(&self.params.identity.as_str());
                 let claim = if preferred { Claim::Preferred } else { Claim::Reserve };
                 let changed = election

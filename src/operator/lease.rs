@@ -211,7 +211,7 @@ impl Elector {
     /// If the scheduler's thread is stuck while this process leads. The Lease has been released then.
     pub async fn run(mut self, release: CancellationToken) -> anyhow::Result<()> {
         while let Some(Taken { until, writes }) = self.stand_by(&release).await {
-            let number = self.leads.begin(&self.scope, writes);
+            let number = self.leads.begin(&self.scope, writes, &self.fence);
             self.status.send_modify(|status| status.leading = true);
             info!(
                 lease = self.params.name,

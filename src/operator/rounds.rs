@@ -15,9 +15,11 @@ use tracing::info;
 
 use super::client::Clients;
 use super::elections::Shards;
+use super::lease::Leads;
 use super::supervisor::{Ended, Supervisor};
 use super::{bootstrap, telemetry};
 use crate::components::admission::WebhookServer;
+use crate::components::binder::LATE;
 use crate::components::bus::{self, Bus, Kind};
 use crate::components::figures::{Figures, families};
 use crate::components::heartbeat::Heartbeat;
@@ -61,6 +63,8 @@ pub struct Shown {
 pub struct Rounds {
     /// Clients of the API server.
     pub clients: Clients,
+    /// The terms with their writes.
+    pub leads: Arc<Leads>,
     /// Whether this process leads.
     pub leading: Leading,
     /// Which parts of the process are ready.
@@ -193,6 +197,11 @@ impl Rounds {
         }
         self.figures.clear(&families::OF_OBJECTS.iter().collect::<Vec<_>>());
         late
+    }
+
+    /// Waits until no write of an ended round can arrive any more: the next round would decide without its effect.
+    pub async fn settled(&self) {
+        self.leads.settled(LATE).await;
     }
 
     /// Registers the components that must report before the process is ready, since their tasks may start after the first probe.

@@ -457,7 +457,7 @@ pub const OF_THE_PROCESS: &[Family] = &[
         Gauge,
         "unikai_pool_leader",
         &[("node_pool", &[])],
-        "1 while this process leads the node pool, which has a shard.",
+        "1 while this process leads the node pool, 0 while it does not, NaN once the pool has no shard any more.",
     ),
     family(
         Counter,

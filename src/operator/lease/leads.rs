@@ -1,17 +1,24 @@
 //! The terms of leadership of this process, and how it takes part in elections.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use futures::future::join_all;
 use kube::Client;
 use tokio::sync::watch;
 
 use crate::components::leadership::{Leading, Scope, Term, Terms};
+use crate::operator::fence::Fence;
 
 /// The terms of this process, as its elections begin and end them.
 #[derive(Debug, Default)]
 pub struct Leads {
     terms: watch::Sender<Terms>,
     begun: AtomicU64,
+    /// Those of the current terms.
+    fences: Mutex<BTreeMap<u64, Fence>>,
 }
 
 impl Leads {
@@ -21,29 +28,54 @@ impl Leads {
         self.terms.subscribe()
     }
 
-    /// Begins a term, with a client for its writes; returns its number.
-    pub fn begin(&self, scope: &Scope, writes: Client) -> u64 {
+    /// Begins a term, with a client for its writes, which is behind the fence; returns its number.
+    pub fn begin(&self, scope: &Scope, writes: Client, fence: &Fence) -> u64 {
         let mut number = 0;
         self.change(scope, |terms| {
             // Not before: of two terms that begin at the same time, the higher number could be told first, and watches ignore lower ones after it.
             number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
             terms.begin(scope, Term { number, writes });
         });
+        self.fences().insert(number, fence.clone());
         number
     }
 
     /// Ends a term.
     pub fn end(&self, scope: &Scope, number: u64) {
         self.change(scope, |terms| terms.end(scope, number));
+        self.fences().remove(&number);
+    }
+
+    /// Waits until each write of the current terms has been answered, or can no longer arrive: see [`Fence::settled`].
+    pub async fn settled(&self, late: Duration) {
+        let fences: Vec<Fence> = self.fences().values().cloned().collect();
+        join_all(fences.iter().map(|fence| fence.settled(late))).await;
+    }
+
+    fn fences(&self) -> MutexGuard<'_, BTreeMap<u64, Fence>> {
+        self.fences.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, scope: &Scope, change: impl FnOnce(&mut Terms)) {
         self.terms.send_modify(change);
-        let leads = f64::from(u8::from(self.terms.borrow().of(scope).is_some()));
-        match scope {
-            Scope::Cluster => metrics::gauge!("unikai_leader").set(leads),
-            Scope::Pool(pool) => metrics::gauge!("unikai_pool_leader", "node_pool" => pool.to_string()).set(leads),
-        }
+        self.show(scope);
+    }
+
+    /// Sets the metric.
+    pub fn show(&self, scope: &Scope) {
+        show(scope, f64::from(u8::from(self.terms.borrow().of(scope).is_some())));
+    }
+
+    /// The pool has no shard any more. Its series stays until the process ends, and must not look like that of a pool without a leader.
+    pub fn removed(&self, scope: &Scope) {
+        show(scope, f64::NAN);
+    }
+}
+
+fn show(scope: &Scope, leads: f64) {
+    match scope {
+        Scope::Cluster => metrics::gauge!("unikai_leader").set(leads),
+        Scope::Pool(pool) => metrics::gauge!("unikai_pool_leader", "node_pool" => pool.to_string()).set(leads),
     }
 }
 
@@ -76,7 +108,7 @@ mod tests {
             .into_iter()
             .map(|pool| {
                 let (leads, writes) = (Arc::clone(&leads), writes.clone());
-                thread::spawn(move || leads.begin(&Scope::Pool(pool.into()), writes))
+                thread::spawn(move || leads.begin(&Scope::Pool(pool.into()), writes, &Fence::closed()))
             })
             .collect();
         thread::sleep(Duration::from_millis(100));

@@ -189,6 +189,35 @@ async fn a_new_replica_gets_its_part_of_the_shards_including_shared_gpus() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn processes_that_serve_one_node_pool_each_keep_their_leases() {
+    let lab = lab().await;
+    let mut processes = Vec::new();
+    for pool in POOLS {
+        let flags = [QUICK_LEASE, &["--node-pool", pool]].concat();
+        processes.push(lab.replica_with(pool, &flags).await);
+    }
+    let own = async || {
+        let held = holders(&lab).await;
+        let own = POOLS.iter().filter(|pool| {
+            let mut leases = held.iter();
+            leases.any(|(name, holder)| name.ends_with(*pool) && holder == *pool)
+        });
+        (own.count() == POOLS.len())
+            .then_some(())
+            .ok_or_else(|| format!("{held:?}"))
+    };
+    eventually("each leads its pool", own).await;
+    for _ in 0..20 {
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        own().await.expect("none is passed on");
+    }
+    for pool in POOLS {
+        lab.create_after_handover(pod_of(pool, &format!("{pool}-pod"), 1)).await;
+        assert_eq!(lab.runs(&format!("{pool}-pod")).await, format!("{pool}-1"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_reported() {
     let lab = lab().await;
     // These are created while no replica leads.
