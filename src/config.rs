@@ -113,7 +113,7 @@ pub struct Report {
     pub which: Which,
     /// Its latest generation.
     pub generation: i64,
-    /// The generation that is in force once the process has applied it; `None`: there was no valid one, and defaults apply.
+    /// The generation that is in force once the process has applied it; `None`: there was no valid one, and nothing is scheduled by defaults instead.
     pub in_force: Option<i64>,
     /// Its errors, each with the field's path.
     pub wrong: Vec<Finding>,
@@ -160,6 +160,11 @@ impl<S: Clone + Default> Kept<S> {
             _ => good,
         };
         Self { seen, wrong, good }
+    }
+
+    /// Whether a valid state has been seen.
+    fn is_known(&self) -> bool {
+        self.good.is_some()
     }
 
     fn spec(&self) -> S {
@@ -252,7 +257,8 @@ impl Resolver {
                 (Some(older), _) if *older != name => Some(Unserved::SamePool((*older).to_owned())),
                 (_, Some(only)) if *only != pool => Some(Unserved::OtherPool(pool_name(only).to_owned())),
                 _ => {
-                    shards.push((name.clone(), reading.rules));
+                    let on = shard.is_known();
+                    shards.push((name.clone(), Rules { on, ..reading.rules }));
                     None
                 }
             };
@@ -275,10 +281,12 @@ impl Resolver {
             .partition(|pool| pool.is_empty());
         common.components.pools.default_has_shard = !default.is_empty();
         common.components.pools.with_shard = others.into_iter().map(Into::into).collect();
-        let rule = |(name, rules)| ShardRules {
+        // What the last valid state said, another process knows: by defaults, pods could be evicted that it protected.
+        let decides = read.decides && self.config.as_ref().is_none_or(Kept::is_known);
+        let rule = |(name, rules): (String, Rules)| ShardRules {
             name,
             rules: Rules {
-                on: read.decides,
+                on: rules.on && decides,
                 ..rules
             },
         };

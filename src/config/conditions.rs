@@ -51,7 +51,8 @@ pub fn conditions(before: &[Condition], report: &Report, follows: bool, now: Tim
                 all.set("Available", true, "available", "System available", good);
             }
             None => {
-                let message = "the defaults are in force, as no good state of this object has been seen";
+                let message =
+                    "nothing is scheduled: this process has seen no valid state of this object since it started";
                 all.set("Deployed", false, "deployed", message, generation);
                 all.set("Available", false, "available", message, generation);
             }
@@ -79,13 +80,11 @@ pub fn conditions(before: &[Condition], report: &Report, follows: bool, now: Tim
     if report.wrong.is_empty() {
         all.set("Reconciling", false, "reconciled", ended, generation);
     } else {
-        all.set(
-            "Reconciling",
-            false,
-            "invalid_config",
-            "the last good state stays in force",
-            generation,
-        );
+        let stays = match report.in_force {
+            Some(_) => "the last valid state stays in force",
+            None => "no valid state is known",
+        };
+        all.set("Reconciling", false, "invalid_config", stays, generation);
     }
     if report.ignored.is_empty() {
         all.set(

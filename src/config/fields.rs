@@ -362,7 +362,7 @@ const CONFIG: &[Field] = &[
         "spec.queueController.metricsNamespace",
         "--metrics-namespace",
         "kai",
-        "The prefix of metrics that KAI also has",
+        "The prefix of metrics that KAI also has. The alerts, the dashboard and queries of usage in the manifests expect `kai`",
     ),
     components(
         "spec.queueController.queueLabelToMetricLabel",

@@ -88,7 +88,7 @@ impl Lines {
 }
 
 const APPLY: &str = "kubectl apply --server-side --force-conflicts -f crds/";
-const MANIFESTS: &str = "kubectl apply -f manifests/";
+const MANIFESTS: &str = "unikai manifests --image IMAGE | kubectl apply -f -, with the image that you built and pushed";
 const PODS: &str = "kubectl describe pods -l app.kubernetes.io/name=unikai, and their logs, have the reason";
 /// Certificates are renewed long before this.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(48);
@@ -256,7 +256,7 @@ fn rights(seen: &Installation) -> Section {
         Ok(lacking) if !lacking.is_empty() => {
             lines.fail(
                 format!("the operator lacks rights: {}", some(lacking)),
-                format!("{MANIFESTS} binds its roles"),
+                "kubectl apply -f manifests/30-rbac.yaml binds its roles",
             );
         }
         Ok(_) => {}
@@ -417,7 +417,7 @@ fn configuration(seen: &Installation) -> Section {
                     told.push(message);
                     lines.fail(
                         format!("{what} is not in force: {message}"),
-                        "correct it; until then the last valid state applies, and after a restart the defaults",
+                        "correct it; until then the last valid state applies, and after a restart nothing is scheduled",
                     );
                 }
                 ("PrometheusConnected", "False") => lines.warn(

@@ -28,7 +28,7 @@ pub struct Known {
 pub fn switched_off(settings: &Settings) -> Said {
     let part = if settings.parts.binder { "scheduler" } else { "binder" };
     let message = format!(
-        "Scheduling is switched off: spec.{part}.service.enabled of Config '{}' is false",
+        "Scheduling is switched off: spec.{part}.service.enabled of Config '{}' is false, or the Config or the SchedulingShard is invalid: see their conditions",
         object::CONFIG
     );
     let reason = reason::SWITCHED_OFF;

@@ -57,3 +57,22 @@ fn an_invalid_shard_keeps_its_node_pool() {
         [pool("blue", "blue"), cluster("default"), pool("red", "red")]
     );
 }
+
+#[test]
+fn nothing_is_scheduled_while_no_valid_state_of_an_object_is_known() {
+    let mut resolver = Resolver::new(flags());
+    let on =
+        |resolver: &Resolver| -> Vec<bool> { resolver.resolve().0.shards.iter().map(|shard| shard.rules.on).collect() };
+    assert_eq!(on(&resolver), [true], "there are no objects: flags apply");
+    resolver.shard("blue", Some(seen(1, json!({"partitionLabelValue": "blue"}))));
+    resolver.shard("default", Some(seen(1, json!({"kValue": "much"}))));
+    assert_eq!(on(&resolver), [true, false]);
+    resolver.config(Some(seen(1, json!({"global": {"schedulerName": 1}}))));
+    assert_eq!(on(&resolver), [false, false]);
+    resolver.config(Some(seen(2, json!({}))));
+    resolver.shard("default", Some(seen(2, json!({}))));
+    assert_eq!(on(&resolver), [true, true]);
+    resolver.config(Some(seen(3, json!({"global": {"schedulerName": 1}}))));
+    resolver.shard("default", Some(seen(3, json!({"kValue": "much"}))));
+    assert_eq!(on(&resolver), [true, true], "the last valid states stay in force");
+}

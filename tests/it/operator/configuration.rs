@@ -130,7 +130,7 @@ async fn scheduling_is_switched_off_and_on_while_other_components_run() {
     let message = lab.says("waits", "SchedulingSwitchedOff").await;
     assert_eq!(
         message,
-        "Scheduling is switched off: spec.scheduler.service.enabled of Config 'kai-config' is false"
+        "Scheduling is switched off: spec.scheduler.service.enabled of Config 'kai-config' is false, or the Config or the SchedulingShard is invalid: see their conditions"
     );
     let waits = lab.pods().get("waits").await.unwrap();
     assert_eq!(waits.spec.unwrap().node_name, None);
