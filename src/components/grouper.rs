@@ -24,8 +24,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
-use tracing::debug;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, warn};
 
 use crate::api::PodGroup;
 use crate::api::names::{self, annotation, label, object, preemptibility};
@@ -61,6 +61,8 @@ const WALKS_MAX: usize = 512;
 const WALKS_PER_NAMESPACE: usize = 64;
 /// Bytes of the reason why a pod cannot be grouped.
 const REASON_MAX: usize = 1_024;
+/// How long the last writes before a shutdown may take.
+const LAST_WRITES: Duration = Duration::from_secs(5);
 /// Messages received, or pods grouped, before the loop checks its other events.
 const MESSAGES_AT_ONCE: usize = 1_024;
 const PODS_AT_ONCE: usize = 16;
@@ -94,7 +96,10 @@ pub async fn run(
         let again = again.into_iter().flatten().min();
         let due = grouper.writer.next_due();
         tokio::select! {
-            () = context.shutdown.cancelled() => return Ok(()),
+            () = context.shutdown.cancelled() => {
+                grouper.end(&mut inbox).await;
+                return Ok(());
+            }
             received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
                 if received == 0 {
                     return Err(Error::Closed);
@@ -165,6 +170,19 @@ struct Grouper {
 }
 
 impl Grouper {
+    /// Writes the scheduler's timestamps that are not written yet. Whoever decides next would not know that a pod group has just begun, and could evict it.
+    async fn end(&mut self, inbox: &mut mpsc::Receiver<ToGrouper>) {
+        while let Ok(message) = inbox.try_recv() {
+            if let ToGrouper::Times(term, times) = message {
+                self.writer.times(term, times);
+            }
+        }
+        let written = self.writer.write_times(&self.grouped_pods);
+        if timeout(LAST_WRITES, written).await.is_err() {
+            warn!("not all times of pod groups are written before the end");
+        }
+    }
+
     fn new(context: Context, stores: Arc<Stores>, bus: Bus) -> Self {
         Self {
             owners: Arc::new(Owners::new(

@@ -179,6 +179,21 @@ async fn a_replica_that_leads_again_keeps_the_times_that_another_wrote_meanwhile
 }
 
 #[tokio::test(start_paused = true)]
+async fn times_are_written_before_the_end() {
+    let case = Case::start(Settings::default()).await;
+    case.show_pod().await;
+    case.bus
+        .grouper
+        .send(ToGrouper::Times(1, vec![started(1)]))
+        .await
+        .expect("the grouper runs");
+    case.lab.context.shutdown.cancel();
+    sleep(seconds(2)).await;
+    let written = &case.annotations().await[annotation::LAST_START_TIMESTAMP];
+    assert_eq!(written, "2026-01-01T00:00:01Z");
+}
+
+#[tokio::test(start_paused = true)]
 async fn times_that_could_not_be_written_are_written_later_in_the_same_term_only() {
     let case = Case::start(Settings::default()).await;
     let fail = |times| case.lab.fault(Match::verb_on("patch", "podgroups"), refuse(500), times);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -35,6 +35,8 @@ use crate::mirror::priority::Classes;
 const WRITE_AFTER: Duration = Duration::from_millis(50);
 /// Delay of the creation of a PodGroup: if the scheduler places it in this time, the time of its start goes into the same write.
 const CREATE_AFTER: Duration = Duration::from_secs(1);
+/// Concurrent writes before the end of the process.
+const LAST_AT_ONCE: usize = 8;
 /// Delay of the annotation of a pod that the scheduler could not place, and of the label of a bound pod.
 const MARK_SOON: Duration = Duration::from_millis(300);
 /// Delay of the annotation of any other pending pod.
@@ -335,6 +337,17 @@ impl PodGroupWriter {
     /// When the next write is due.
     pub fn next_due(&self) -> Option<Instant> {
         [self.agenda.next(), self.marks.next()].into_iter().flatten().min()
+    }
+
+    /// Ends the open writes, and writes all times that the API server does not have yet.
+    pub async fn write_times(&mut self, grouped_pods: &GroupedPods) {
+        while self.writes.join_next().await.is_some() {}
+        let groups = self.desired_groups.iter();
+        let missing = groups.filter(|(_, group)| group.times.is_some() && !group.in_place);
+        let missing: Vec<GroupKey> = missing.map(|(key, _)| key.clone()).collect();
+        let writes: Vec<_> = missing.iter().filter_map(|key| self.write(key, grouped_pods)).collect();
+        let ended = stream::iter(writes).buffer_unordered(LAST_AT_ONCE);
+        ended.for_each(|_| std::future::ready(())).await;
     }
 
     /// Starts the next due write that is still needed.
