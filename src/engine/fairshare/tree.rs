@@ -6,7 +6,7 @@
 //! the tree keeps a position in each queue's pod groups, and the pushed ones.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::engine::model::Model;
@@ -386,16 +386,17 @@ impl OrderTree {
         self.levels.clear();
         self.built = true;
         let mut members: BTreeMap<(usize, Option<QueueId>), Vec<QueueId>> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         for (leaf, _) in self.leaves.iter().filter(|(_, leaf)| leaf.filled()) {
             self.steps += 1;
             let depth = model.path_up(*leaf).count();
             for (above, queue) in model.path_up(*leaf).enumerate() {
-                let siblings = members
-                    .entry((depth - 1 - above, model.queues()[queue].parent))
-                    .or_default();
-                if !siblings.contains(&queue) {
-                    siblings.push(queue);
+                // Then all above it have been, too.
+                if !seen.insert(queue) {
+                    break;
                 }
+                let place = (depth - 1 - above, model.queues()[queue].parent);
+                members.entry(place).or_default().push(queue);
             }
         }
         for ((_, parent), mut siblings) in members.into_iter().rev() {
