@@ -277,6 +277,11 @@ const FAULTS: &[Fault] = &[
         "admission policy unikai-reservation-pods is missing",
     ),
     (
+        |i| i.policies.as_mut().unwrap().policies.truncate(2),
+        Mark::Failed,
+        "admission policy unikai-claims is missing",
+    ),
+    (
         |i| drop(i.policies.as_mut().unwrap().bindings.remove(0)),
         Mark::Failed,
         "admission policy unikai-pods has no binding that denies requests",
@@ -553,7 +558,10 @@ fn json_output_has_the_same_findings() {
     let operator = &sections[1];
     assert_eq!(operator["name"], "Operator");
     assert_eq!(operator["findings"][0]["mark"], "failed");
-    assert_eq!(operator["findings"][0]["remedy"], "kubectl apply -f manifests/");
+    assert_eq!(
+        operator["findings"][0]["remedy"],
+        "unikai manifests --image IMAGE | kubectl apply -f -, with the image that you built and pushed"
+    );
 }
 
 #[test]

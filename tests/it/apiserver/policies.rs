@@ -283,3 +283,40 @@ async fn the_gpu_of_a_reservation_pod_for_fake_gpus_is_reported_once_by_another_
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_claim_keeps_its_protection_while_pods_hold_it() {
+    on_each(async |cluster: &Cluster| {
+        install(cluster).await;
+        let claims = cluster.group("resource.k8s.io/v1", "resourceclaims");
+        let protection = "resource.kubernetes.io/delete-protection";
+        let claim = json!({
+            "metadata": {"name": "data", "finalizers": [protection, "example.com/other"]},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}},
+        });
+        cluster.post(&claims, &claim).await.ok();
+        let path = format!("{claims}/data");
+        let device = json!({"request": "gpu", "driver": "d", "pool": "p", "device": "card-1"});
+        let held = json!({"status": {
+            "allocation": {"devices": {"results": [device]}},
+            "reservedFor": [{"resource": "pods", "name": "a", "uid": "1"}],
+        }});
+        cluster.merge(&format!("{path}/status"), &held).await.ok();
+
+        let tenant = cluster.acting_as("tenant").await;
+        let bare = json!({"metadata": {"finalizers": ["example.com/other"]}});
+        for user in [&tenant, cluster] {
+            assert_refused(&user.merge(&path, &bare).await, "is reserved for pods");
+        }
+        let other = json!({"metadata": {"finalizers": [protection], "labels": {"a": "b"}}});
+        tenant.merge(&path, &other).await.ok();
+
+        let free = json!({"status": {"allocation": null, "reservedFor": null}});
+        cluster.merge(&format!("{path}/status"), &free).await.ok();
+        tenant
+            .merge(&path, &json!({"metadata": {"finalizers": null}}))
+            .await
+            .ok();
+    })
+    .await;
+}

@@ -32,7 +32,7 @@ fn names_of_objects_and_labels_follow_the_flags() {
         .split("\n---\n")
         .filter(|object| object.contains("kind: ValidatingAdmissionPolicy\n"))
         .collect();
-    assert_eq!(policies.len(), 2);
+    assert_eq!(policies.len(), 3);
     for (flag, usual, name) in names {
         assert!(policies.iter().any(|policy| policy.contains(name)), "{flag}");
         assert!(!policies.iter().any(|policy| policy.contains(usual)), "{flag}: {usual}");

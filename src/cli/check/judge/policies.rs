@@ -12,6 +12,8 @@ use crate::cli::check::seen::{Installation, Policies};
 const PODS: &str = "unikai-pods";
 /// Protects reservation and scaling pods.
 const RESERVATION_PODS: &str = "unikai-reservation-pods";
+/// Protects claims that pods hold, from everyone.
+const CLAIMS: &str = "unikai-claims";
 
 /// A name that the policy of pods has in common with the operator.
 struct Name {
@@ -43,7 +45,7 @@ fn installed(seen: &Installation, there: &Policies, lines: &mut Lines) {
     let names = names(seen);
     let remedy = rendered(&names);
     let operator = format!("system:serviceaccount:{}:{}", seen.found.namespace, object::OPERATOR);
-    for wanted in [PODS, RESERVATION_PODS] {
+    for wanted in [PODS, RESERVATION_PODS, CLAIMS] {
         let Some(policy) = there.policies.iter().find(|policy| policy.name_any() == wanted) else {
             lines.fail(format!("admission policy {wanted} is missing"), &remedy);
             continue;
@@ -52,7 +54,7 @@ fn installed(seen: &Installation, there: &Policies, lines: &mut Lines) {
             let says = format!("admission policy {wanted} has no binding that denies requests, so it has no effect");
             lines.fail(says, &remedy);
         }
-        if !has(policy, &operator) {
+        if wanted != CLAIMS && !has(policy, &operator) {
             lines.fail(
                 format!("admission policy {wanted} does not exempt the operator, {operator}, whose writes it refuses"),
                 "install policies and operator from the same manifests, or from a chart's release in the operator's namespace",
