@@ -76,7 +76,7 @@ Examples:
   unikai migrate check
   unikai migrate adopt --dry-run
   unikai migrate adopt
-  kubectl apply -f manifests/                         if unikai is not installed yet
+  unikai manifests --image IMAGE | kubectl apply -f - if unikai is not installed yet
   unikai migrate back
 
 Both can be run again at any time: completed steps are skipped.";

@@ -112,7 +112,7 @@ impl Steps {
                 self.conclude("unikai schedules now");
             }
             None => self.conclude(
-                "KAI has stopped; now start unikai: kubectl apply -f manifests/ (until then, pods of the scheduler are not admitted)",
+                "KAI has stopped; now start unikai: unikai manifests --image IMAGE | kubectl apply -f - (until then, pods of the scheduler are not admitted)",
             ),
         }
         self.conclude(REMOVING);
