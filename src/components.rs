@@ -197,10 +197,10 @@ pub fn start(
     let parts = context.settings.parts;
     let (context, stores) = (|| context.clone(), || Arc::clone(stores));
     let scaleup = if context().settings.scaling.on {
-        Some(spawn("scaleup", context(), scaleup::run(context(), inboxes.scaleup)))
+        spawn("scaleup", context(), scaleup::run(context(), inboxes.scaleup))
     } else {
         bus.scaleup = None;
-        None
+        spawn("scaleup", context(), scaleup::remove(context(), stores()))
     };
     let shards = shards.into_iter().zip(inboxes.schedulers);
     let schedulers: Vec<_> = shards
@@ -245,7 +245,7 @@ pub fn start(
         ),
         spawn("watches", context(), watches::run(context(), stores(), bus)),
     ];
-    running.extend(scaleup);
+    running.push(scaleup);
     running.extend(schedulers);
     running
 }

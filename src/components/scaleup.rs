@@ -8,6 +8,7 @@
 mod need;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -16,14 +17,15 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use crate::api::names::{condition, reason};
 use crate::components::bus::{Change, Kind, Object, ToScaleUp};
+use crate::components::leadership::Scope;
 use crate::components::pods::Role;
 use crate::components::retry::{Backoff, Failure, failure};
-use crate::components::watches::Key;
+use crate::components::watches::{Key, Stores};
 use crate::components::{Context, Error, pods};
 use need::{Need, Plan, Scaling};
 
@@ -93,6 +95,38 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToScaleUp>) -> Resu
             () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => scale_up.adjust(Instant::now()),
         }
     }
+}
+
+/// Deletes the scaling pods that were created before they were switched off, once in each term, until shutdown: a cluster autoscaler would keep nodes for them.
+///
+/// # Errors
+/// If leader election is gone.
+pub async fn remove(context: Context, stores: Arc<Stores>) -> Result<(), Error> {
+    let mut leading = context.leading.clone();
+    let removed = async {
+        stores.pods.listed().await;
+        let (mut removed_in, mut failures) = (None, 0);
+        loop {
+            let term = leading.borrow_and_update().of(&Scope::Cluster).map(|term| term.number);
+            if term.is_none() || term == removed_in {
+                leading.changed().await.map_err(|_| Error::Closed)?;
+                continue;
+            }
+            let own = |pod: &Arc<Pod>| context.settings.own_pods.role(pod) == Role::Scaling && need::is_own(pod);
+            let left = stores.pods.objects().filter(own);
+            let plan = Plan {
+                take_away: left.filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect(),
+                make: Vec::new(),
+            };
+            if Box::pin(carry_out(context.clone(), plan)).await.failed {
+                failures += 1;
+                sleep(RETRY.wait(failures)).await;
+            } else {
+                (removed_in, failures) = (term, 0);
+            }
+        }
+    };
+    context.shutdown.run_until_cancelled(removed).await.unwrap_or(Ok(()))
 }
 
 /// The result of one round of changes.

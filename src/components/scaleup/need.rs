@@ -332,6 +332,12 @@ fn selects_nodes(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(selects)
 }
 
+/// Whether unikai created the scaling pod, not KAI.
+#[must_use]
+pub fn is_own(pod: &Pod) -> bool {
+    pod.annotations().contains_key(FOR_POD)
+}
+
 fn read_scaling(pod: &Pod) -> Option<Scaling> {
     let labels = pod.labels();
     let named = pod.annotations().get(FOR_POD).and_then(|text| text.split_once('/'));

@@ -96,3 +96,31 @@ async fn scaling_pods_are_created_and_deleted_after_writes_that_hang() {
     assert_eq!(hangs.map(|rule| faults.struck(rule)), [1, 1]);
     operator.assert_no_errors();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scaling_pods_are_deleted_once_they_are_switched_off() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let mut operator = lab
+        .replica_with("one", &["--gpu-sharing", "--cluster-autoscaling"])
+        .await;
+    lab.create(pod("whole", 1)).await.unwrap();
+    lab.runs("whole").await;
+    let mut sharer = pod("sharer", 0);
+    sharer["metadata"]["annotations"] = json!({"gpu-fraction": "0.4"});
+    lab.create(sharer).await.unwrap();
+    eventually("a scaling pod is there", async || {
+        let there = scaling_pods(&lab).await;
+        (there.len() == 1).then_some(()).ok_or_else(|| format!("{there:?}"))
+    })
+    .await;
+    operator.signal("TERM");
+    operator.ends_well().await;
+
+    let operator = lab.replica_with("two", &["--gpu-sharing"]).await;
+    eventually("the scaling pod has gone", async || {
+        let there = scaling_pods(&lab).await;
+        there.is_empty().then_some(()).ok_or_else(|| format!("{there:?}"))
+    })
+    .await;
+    operator.assert_no_errors();
+}
