@@ -3,15 +3,17 @@
 //! Clients request `v1`; the path of a request is rewritten to the served version, once that is known. Objects are read in any of these forms
 //! (`mirror/claims/versions.rs`), and the written fields (metadata and status of claims) are the same in all of them.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::{Request, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::Client;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
 use tower::{BoxError, Layer, Service};
 use tracing::{debug, info};
 
@@ -21,21 +23,24 @@ const GROUP: &str = "/apis/resource.k8s.io";
 const ASKED: &str = "/apis/resource.k8s.io/v1/";
 /// Readable versions, best first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
-/// Poll interval: an upgrade of the API server may change the version.
+/// Poll interval: an upgrade of the API server may change the version. After an answer that something in the version is not found it is asked for at once: the
+/// claims must not count as deleted, with their devices free, because another version is served now.
 const EVERY: Duration = Duration::from_secs(60);
-/// Backoff after a failed poll.
+/// Minimum time between two polls.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The version that is served; `None` before it is known. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Served {
     version: watch::Sender<Option<&'static str>>,
+    doubt: Arc<Notify>,
 }
 
 impl Default for Served {
     fn default() -> Self {
         Self {
             version: watch::Sender::new(None),
+            doubt: Arc::default(),
         }
     }
 }
@@ -54,7 +59,8 @@ impl Served {
                     AGAIN
                 }
             };
-            tokio::time::sleep(wait).await;
+            sleep(AGAIN).await;
+            let _ = timeout(wait.saturating_sub(AGAIN), self.doubt.notified()).await;
         }
     }
 
@@ -118,13 +124,13 @@ pub struct ServedService<S> {
     inner: S,
 }
 
-impl<S, B> Service<Request<B>> for ServedService<S>
+impl<S, B, R> Service<Request<B>> for ServedService<S>
 where
-    S: Service<Request<B>> + Clone + Send + 'static,
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send + 'static,
-    S::Response: 'static,
     S::Error: Into<BoxError>,
     B: Send + 'static,
+    R: 'static,
 {
     type Response = S::Response;
     type Error = BoxError;
@@ -148,7 +154,11 @@ where
         let served = self.served.clone();
         async move {
             *request.uri_mut() = served.path(request.uri().clone()).await;
-            inner.call(request).await.map_err(Into::into)
+            let answer = inner.call(request).await.map_err(Into::into)?;
+            if answer.status() == StatusCode::NOT_FOUND {
+                served.doubt.notify_one();
+            }
+            Ok(answer)
         }
         .boxed()
     }
@@ -156,9 +166,8 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
-    use http::Response;
     use serde_json::json;
     use tower::ServiceExt;
 
@@ -197,10 +206,14 @@ mod tests {
     #[tokio::test]
     async fn requests_wait_for_the_version_and_ask_for_it() {
         let served = Served::default();
-        let inner =
-            tower::service_fn(|request: Request<()>| async move { Ok::<_, BoxError>(request.uri().to_string()) });
+        let inner = tower::service_fn(|request: Request<()>| async move {
+            Ok::<_, BoxError>(Response::new(request.uri().to_string()))
+        });
         let service = ServedLayer(served.clone()).layer(inner);
-        let ask = |path: &str| service.clone().oneshot(Request::get(path).body(()).unwrap());
+        let ask = |path: &str| {
+            let answer = service.clone().oneshot(Request::get(path).body(()).unwrap());
+            answer.map(|answer| answer.map(Response::into_body)).boxed()
+        };
         assert_eq!(ask("/api/v1/pods?watch=true").await.unwrap(), "/api/v1/pods?watch=true");
         let claims = tokio::spawn(ask("/apis/resource.k8s.io/v1/resourceclaims?limit=5"));
         tokio::task::yield_now().await;
@@ -211,5 +224,27 @@ mod tests {
             "/apis/resource.k8s.io/v1beta1/resourceclaims?limit=5"
         );
         assert_eq!(ask("/apis/resource.k8s.io").await.unwrap(), "/apis/resource.k8s.io");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_version_is_asked_for_again_when_something_in_it_is_not_found() {
+        let (client, asked) = server(&["v1beta2"]);
+        let served = Served::default();
+        tokio::spawn(served.clone().keep_asking(client));
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(asked.lock().unwrap().len(), 1);
+        let inner = tower::service_fn(|_: Request<()>| async {
+            let gone = Response::builder().status(StatusCode::NOT_FOUND).body(());
+            Ok::<_, BoxError>(gone.unwrap())
+        });
+        for _ in 0..100 {
+            let request = Request::get("/apis/resource.k8s.io/v1/resourceclaims")
+                .body(())
+                .unwrap();
+            let service = ServedLayer(served.clone()).layer(inner);
+            assert_eq!(service.oneshot(request).await.unwrap().status(), 404);
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(asked.lock().unwrap().len(), 2);
     }
 }
