@@ -429,9 +429,9 @@ impl Engine {
                 until = ends;
                 verdict
             };
-            let Some(report) = report(model, policy, pod_group, findings, found) else {
-                continue;
-            };
+            let report = report(model, policy, pod_group, findings, found);
+            (cycle.observer)(Stage::Tried);
+            let Some(report) = report else { continue };
             let known = reported.get(&pod_group);
             if known.is_none_or(|known| known.report != report) {
                 decisions.unschedulable.push(report.clone());

@@ -13,6 +13,8 @@ pub enum Stage {
     Prepared,
     /// Fair shares are computed.
     Divided,
+    /// A pod group was tried and has no place, or why it has none was found. There may be very many in a cycle.
+    Tried,
     /// Pods of a pod group were placed.
     Placed(ActionKind),
     /// One search for victims for one pod group ended.

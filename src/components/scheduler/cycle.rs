@@ -47,7 +47,9 @@ impl Timeline {
         if at <= LONGEST {
             self.heartbeat.work();
         }
-        self.reached.push((at, stage));
+        if stage != Stage::Tried {
+            self.reached.push((at, stage));
+        }
     }
 
     /// The cycle is over.
@@ -72,7 +74,7 @@ impl Timeline {
                 Stage::Divided => "divide",
                 Stage::Ended(action) => action.as_str(),
                 Stage::Finished => "finish",
-                Stage::Placed(_) | Stage::Searched { .. } | Stage::TakenUp { .. } => continue,
+                Stage::Tried | Stage::Placed(_) | Stage::Searched { .. } | Stage::TakenUp { .. } => continue,
             };
             steps.push((name, last, at));
             last = at;
@@ -191,7 +193,7 @@ impl Timeline {
                             .increment(1);
                     }
                 }
-                Stage::Prepared | Stage::Divided | Stage::Finished => {}
+                Stage::Prepared | Stage::Divided | Stage::Tried | Stage::Finished => {}
             }
             last = at;
         }
@@ -269,7 +271,11 @@ mod tests {
             assert_eq!(heartbeat.busy_for(), Duration::from_secs(10));
             timeline.reach(Stage::Placed(ActionKind::Reclaim));
             assert_eq!(heartbeat.busy_for(), Duration::ZERO);
+            tokio::time::advance(Duration::from_secs(5)).await;
+            timeline.reach(Stage::Tried);
+            assert_eq!(heartbeat.busy_for(), Duration::ZERO);
         }
+        assert_eq!(timeline.reached.len(), 5, "those that only fail are not kept");
         assert_eq!(timeline.searches().count(), 0);
         tokio::time::advance(LONGEST).await;
         timeline.reach(Stage::Placed(ActionKind::Reclaim));

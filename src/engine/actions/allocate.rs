@@ -33,6 +33,7 @@ pub fn allocate(cycle: &mut Cycle) {
         let ran = runs(cycle.model, pod_group);
         let mark = cycle.model.mark();
         if !place_next(cycle, pod_group, &mut failed) {
+            (cycle.observer)(Stage::Tried);
             continue;
         }
         let waits = cycle.placer().wait_as_one(pod_group, mark);
