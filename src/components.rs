@@ -196,7 +196,9 @@ pub fn start(
 ) -> Vec<Running> {
     let parts = context.settings.parts;
     let (context, stores) = (|| context.clone(), || Arc::clone(stores));
-    let scaleup = if context().settings.scaling.on {
+    let scaleup = if !context().settings.known {
+        spawn("scaleup", context(), idle(context(), inboxes.scaleup))
+    } else if context().settings.scaling.on {
         spawn("scaleup", context(), scaleup::run(context(), inboxes.scaleup))
     } else {
         bus.scaleup = None;
@@ -312,6 +314,8 @@ pub enum PlainPodGroups {
 /// The settings of the components.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// Whether the settings are those in force: not while the Config is invalid and its last valid state unknown. Then running pods are left alone.
+    pub known: bool,
     /// Which parts are switched on.
     pub parts: Parts,
     /// Our own namespace.
@@ -375,6 +379,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            known: true,
             parts: Parts::default(),
             namespace: object::NAMESPACE.to_owned(),
             scheduler_name: object::SCHEDULER_NAME.to_owned(),

@@ -251,25 +251,35 @@ impl Resolver {
                 ..shard.spec()
             };
             // A valid shard is read again, since Config, from which it inherits, may have changed.
-            let reading = pools::read(&common, &spec).unwrap_or_else(|_| pools::defaults(&common, &pool));
+            let (reading, wrong) = match pools::read(&common, &spec) {
+                Ok(reading) => (reading, Vec::new()),
+                Err(wrong) => (pools::defaults(&common, &pool), wrong),
+            };
             ignored.extend(reading.ignored);
             let unserved = match (served.get(&pool), &common.only_pool) {
                 (Some(older), _) if *older != name => Some(Unserved::SamePool((*older).to_owned())),
                 (_, Some(only)) if *only != pool => Some(Unserved::OtherPool(pool_name(only).to_owned())),
                 _ => {
-                    let on = shard.is_known();
+                    let on = shard.is_known() && wrong.is_empty();
                     shards.push((name.clone(), Rules { on, ..reading.rules }));
                     None
                 }
             };
-            reports.push(shard.report(Which::Shard(name.clone()), ignored, unserved));
+            let mut report = shard.report(Which::Shard(name.clone()), ignored, unserved);
+            if report.wrong.is_empty() {
+                report.wrong = wrong;
+            }
+            reports.push(report);
         }
         let missing = match &common.only_pool {
             Some(only) => Some(only.as_str()).filter(|only| !served.contains_key(*only)),
             None => Some("").filter(|_| !self.had_shards),
         };
         if let Some(pool) = missing {
-            shards.push((pool_name(pool).to_owned(), pools::defaults(&common, pool).rules));
+            // A shard whose node pool cannot be read may be that of this one.
+            let on = self.shards.values().all(|shard| pool_of(&common, shard).is_some());
+            let rules = pools::defaults(&common, pool).rules;
+            shards.push((pool_name(pool).to_owned(), Rules { on, ..rules }));
         }
         common.components.numa_exporter.on = read.numa_exporter.unwrap_or_else(|| self.asks_for_numa());
         // Whether the zones of nodes are watched.
@@ -282,7 +292,8 @@ impl Resolver {
         common.components.pools.default_has_shard = !default.is_empty();
         common.components.pools.with_shard = others.into_iter().map(Into::into).collect();
         // What the last valid state said, another process knows: by defaults, pods could be evicted that it protected.
-        let decides = read.decides && self.config.as_ref().is_none_or(Kept::is_known);
+        common.components.known = self.config.as_ref().is_none_or(Kept::is_known);
+        let decides = read.decides && common.components.known;
         let rule = |(name, rules): (String, Rules)| ShardRules {
             name,
             rules: Rules {

@@ -482,7 +482,7 @@ impl Binder {
             self.active = active;
             self.groups.evaluate_all(now);
             self.reviews.review_all(now);
-            self.stray_claims.look_at_all(&self.stores, now);
+            self.stray_claims = StrayClaims::of_term(&self.stores, now);
         }
         let commands = due(
             &mut self.groups,
@@ -500,13 +500,13 @@ impl Binder {
             self.review(key, now);
         }
         for stray in self.stray_claims.due(&self.stores, now) {
-            self.give_back(stray);
+            self.give_back(stray, now);
         }
     }
 
     /// The current terms in which all watches have caught up.
     fn acts_in(&self) -> BTreeMap<Scope, u64> {
-        if !self.missing.is_empty() {
+        if !self.missing.is_empty() || !self.context.settings.known {
             return BTreeMap::new();
         }
         let terms = self.context.leading.borrow();
@@ -562,19 +562,17 @@ impl Binder {
         }
     }
 
-    /// Gives back a claim that is reserved for a pod without a node, unless another process decides about the pod.
-    fn give_back(&mut self, stray: Stray) {
-        let pod = &*stray.pod;
-        let is_ours = pods::is_ours(pod, &self.context.settings);
-        let scope = self.context.scope_of(pod.metadata.labels.as_ref());
-        let Some(&term) = self.active.get(&scope).filter(|_| is_ours) else {
-            return;
-        };
-        if self.in_steps.contains(pod.metadata.uid.as_deref().unwrap_or_default()) {
-            return;
+    /// Gives back a claim that is reserved for pods without a node, unless another process decides about them.
+    fn give_back(&mut self, stray: Stray, now: Instant) {
+        let in_steps = |pod: &Pod| self.in_steps.contains(pod.metadata.uid.as_deref().unwrap_or_default());
+        let pods = stray.pods.into_iter().filter(|pod| !in_steps(pod));
+        let term = |pod: &Pod| stray_claims::term(pod, &self.context, &self.stores, &self.active);
+        let pods: Vec<_> = pods.filter_map(|pod| Some((term(&pod)?, pod))).collect();
+        if pods.is_empty() {
+            return self.stray_claims.done(&stray.claim, now);
         }
-        let cleanup = stray_claims::give_back(self.caller.of_term(term), stray);
-        self.cleanup(Cleanup::ClaimDone, cleanup);
+        let cleanup = stray_claims::give_back(self.caller.clone(), stray.claim.clone(), pods);
+        self.cleanup(Cleanup::ClaimDone(stray.claim), cleanup);
     }
 
     /// Starts a cleanup; its result if it panics is given here.
@@ -747,7 +745,8 @@ impl Binder {
                 self.groups.given_up(&id, number, now);
             }
             Cleanup::RequestDone(key) => self.reviews.finish(&key, now),
-            Cleanup::Settled | Cleanup::ClaimDone => {}
+            Cleanup::ClaimDone(key) => self.stray_claims.done(&key, now),
+            Cleanup::Settled => {}
         }
         Ok(())
     }

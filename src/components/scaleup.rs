@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use crate::api::names::{condition, reason};
+use crate::api::names::{condition, label, reason};
 use crate::components::bus::{Change, Kind, Object, ToScaleUp};
 use crate::components::leadership::Scope;
 use crate::components::pods::Role;
@@ -112,8 +112,10 @@ pub async fn remove(context: Context, stores: Arc<Stores>) -> Result<(), Error> 
                 leading.changed().await.map_err(|_| Error::Closed)?;
                 continue;
             }
-            let own = |pod: &Arc<Pod>| context.settings.own_pods.role(pod) == Role::Scaling && need::is_own(pod);
-            let left = stores.pods.objects().filter(own);
+            let namespace = &context.settings.own_pods.scaling.namespace;
+            let labels = [(label::APP, label::SCALING_POD_APP)];
+            let left = stores.pods.select(namespace, &labels, usize::MAX, need::is_own);
+            let left = left.iter();
             let plan = Plan {
                 take_away: left.filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect(),
                 make: Vec::new(),

@@ -680,6 +680,11 @@ impl Scheduler {
         if !order.binds.is_empty() || !order.evictions.is_empty() {
             deliver(&self.bus.binder, ToBinder::Order(order)).await?;
         }
+        // Before a shutdown can come between: what is ordered may be carried out.
+        if !decisions.times.is_empty() {
+            let times = std::mem::take(&mut decisions.times);
+            deliver(&self.bus.grouper, ToGrouper::Times(term, times)).await?;
+        }
         for note in orders::pipelined(&decisions.pipeline, &self.context.settings) {
             self.bus.events.send(note);
         }
@@ -698,9 +703,6 @@ impl Scheduler {
         }
         if !decisions.cleared.is_empty() {
             deliver(&self.bus.podgroups, ToPodGroups::Cleared(term, decisions.cleared)).await?;
-        }
-        if !decisions.times.is_empty() {
-            deliver(&self.bus.grouper, ToGrouper::Times(term, decisions.times)).await?;
         }
         Ok(())
     }

@@ -782,9 +782,10 @@ fn invalid_values_are_refused_with_their_path() {
     ];
     for (path, value) in cases {
         let value = with(path, serde_json::from_str(value).unwrap());
-        let (after, reports) = resolved(value, json!({}));
+        let (mut after, reports) = resolved(value, json!({}));
         let wrong = &reports[0].wrong;
         assert!(wrong.len() == 1 && wrong[0].path == path, "{path}: {wrong:?}");
+        assert!(!std::mem::replace(&mut after.common.components.known, true), "{path}");
         let good = resolved(json!({}), json!({})).0;
         assert_eq!(after.common, good.common, "{path}");
         assert!(!after.shards[0].rules.on && good.shards[0].rules.on, "{path}");

@@ -145,9 +145,13 @@ impl Elections {
                         shown.insert(shard.clone(), status);
                     });
                     let (leads, ends) = (Arc::clone(&self.leads), release.clone());
+                    let (served, pool) = (self.shards.clone(), Arc::clone(pool));
                     elections.spawn(async move {
                         let ended = elector.run(ends).await;
-                        leads.removed(&scope);
+                        // The pool may have another shard now.
+                        if !served.borrow().contains_key(&pool) {
+                            leads.removed(&scope);
+                        }
                         ended
                     });
                     Held {
@@ -189,7 +193,7 @@ impl Elections {
                 // The channel of the configuration is closed: the process is shutting down.
                 changed = self.shards.changed() => if changed.is_err() { release.cancelled().await },
                 Ok(()) = self.status.changed() => {}
-                known = replicas.next(!shards.is_empty()) => members = known,
+                known = replicas.next(self.divides && !shards.is_empty()) => members = known,
             }
         };
         released.cancel();

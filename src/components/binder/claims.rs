@@ -122,7 +122,6 @@ impl<'a> Claims<'a> {
         let writer = &self.writer;
         for (name, given) in self.named() {
             let given = given.ok_or_else(|| format!("claim {name} is given nothing"))?;
-            writer.settled(name).await;
             writer.repeat(name, || writer.reserve_one(name, given)).await?;
         }
         if let Some(extended) = &self.bind.given.extended {
@@ -131,7 +130,6 @@ impl<'a> Claims<'a> {
                 .allocation
                 .as_ref()
                 .ok_or("the claim for extended resources is given nothing")?;
-            writer.settled(&name).await;
             writer.repeat(&name, || writer.create(&name, extended)).await?;
             writer.repeat(&name, || writer.reserve_one(&name, given)).await?;
             writer
@@ -184,8 +182,8 @@ impl<'a> ClaimWriter<'a> {
     }
 
     /// Waits until no release of the claim that was given up can take effect any more: it would take the claim from the pod.
-    async fn settled(&self, name: &str) {
-        if let Some(at) = self.turns.unsettled_until(&self.key(name)) {
+    async fn settled(&self, claim: &Key) {
+        if let Some(at) = self.turns.unsettled_until(claim) {
             sleep_until(at).await;
         }
     }
@@ -206,17 +204,23 @@ impl<'a> ClaimWriter<'a> {
         if self.turns.is_binding(&self.pod.uid) {
             return;
         }
-        let taken = timeout(TIMEOUT, self.take_from_waiting(name)).await;
-        drop(turn);
-        match taken {
+        match timeout(TIMEOUT, self.take_from_waiting(name)).await {
             Ok(Ok(false)) => {}
             Ok(Ok(true)) => {
                 info!(ns = %self.pod.namespace, name, pod = %self.pod.name, "claim given back: its pod has no node");
             }
-            Ok(Err(StepError::Request(error))) => self.not_released(name, &error.to_string()),
-            Ok(Err(StepError::Final(error))) => self.not_released(name, &error),
+            Ok(Err(StepError::Request(error))) if failure(&error) == Failure::Unknown => {
+                self.not_released(name, &error.to_string());
+            }
+            Ok(Err(StepError::Request(error))) => {
+                debug!(ns = %self.pod.namespace, name, %error, "claim not given back; it is looked at again");
+            }
+            Ok(Err(StepError::Final(error))) => {
+                debug!(ns = %self.pod.namespace, name, error, "claim not given back; it is looked at again");
+            }
             Err(_) => self.not_released(name, "no answer"),
         }
+        drop(turn);
     }
 
     async fn take_from_waiting(&self, name: &str) -> Result<bool, StepError> {
@@ -243,6 +247,7 @@ impl<'a> ClaimWriter<'a> {
         let mut last = String::new();
         for tries in 1..=TRIES {
             let turn = timeout(TURN, self.turns.next(&claim)).await.ok();
+            self.settled(&claim).await;
             let answer = timeout(TIMEOUT, step()).await;
             drop(turn);
             let error = match answer {

@@ -37,8 +37,8 @@ pub enum Cleanup {
     GivenUp(GroupId, u64, Vec<PodRef>),
     /// A bind request was handled.
     RequestDone(Key),
-    /// A claim of a pod without a node was given back, or is looked at again.
-    ClaimDone,
+    /// A claim of pods without a node was given back, or is looked at again.
+    ClaimDone(Key),
 }
 
 /// Runs a command of the manager of GPU groups, with the caller of `reserver`.

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
@@ -73,11 +73,6 @@ impl Caller {
         }
     }
 
-    /// Waits until a request may be sent, for one that is sent without [`Caller::call`]; the next may be when the result is dropped.
-    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        self.turns.acquire().await.ok()
-    }
-
     /// Sends an idempotent request, repeated while its result is unknown. A conflict with its own earlier attempt
     /// (409 to a creation, 404 to a deletion) is left to the caller.
     ///
@@ -88,7 +83,7 @@ impl Caller {
         F: Future<Output = Result<T, kube::Error>>,
     {
         for tries in 1.. {
-            let turn = self.turn().await;
+            let turn = self.turns.acquire().await.ok();
             let sent = Instant::now();
             let mut asking = pin!(timeout(TIMEOUT, request()));
             let answer = match timeout(LAGGING, &mut asking).await {

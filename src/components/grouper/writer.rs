@@ -14,7 +14,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use smol_str::SmolStr;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::grouped_pods::{Entry, GroupedPods, Member};
@@ -35,6 +35,8 @@ use crate::mirror::priority::Classes;
 const WRITE_AFTER: Duration = Duration::from_millis(50);
 /// Delay of the creation of a PodGroup: if the scheduler places it in this time, the time of its start goes into the same write.
 const CREATE_AFTER: Duration = Duration::from_secs(1);
+/// How long open writes are waited for before the last ones.
+const OPEN_WRITES: Duration = Duration::from_secs(2);
 /// Concurrent writes before the end of the process.
 const LAST_AT_ONCE: usize = 8;
 /// Delay of the annotation of a pod that the scheduler could not place, and of the label of a bound pod.
@@ -341,7 +343,13 @@ impl PodGroupWriter {
 
     /// Ends the open writes, and writes all times that the API server does not have yet.
     pub async fn write_times(&mut self, grouped_pods: &GroupedPods) {
-        while self.writes.join_next().await.is_some() {}
+        let ended = async {
+            while let Some(Ok(written)) = self.writes.join_next().await {
+                self.written(written, grouped_pods);
+            }
+        };
+        // One that hangs must not prevent the others.
+        let _ = timeout(OPEN_WRITES, ended).await;
         let groups = self.desired_groups.iter();
         let missing = groups.filter(|(_, group)| group.times.is_some() && !group.in_place);
         let missing: Vec<GroupKey> = missing.map(|(key, _)| key.clone()).collect();

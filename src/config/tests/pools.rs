@@ -69,10 +69,36 @@ fn nothing_is_scheduled_while_no_valid_state_of_an_object_is_known() {
     assert_eq!(on(&resolver), [true, false]);
     resolver.config(Some(seen(1, json!({"global": {"schedulerName": 1}}))));
     assert_eq!(on(&resolver), [false, false]);
+    assert!(!resolver.resolve().0.common.components.known);
     resolver.config(Some(seen(2, json!({}))));
     resolver.shard("default", Some(seen(2, json!({}))));
     assert_eq!(on(&resolver), [true, true]);
     resolver.config(Some(seen(3, json!({"global": {"schedulerName": 1}}))));
     resolver.shard("default", Some(seen(3, json!({"kValue": "much"}))));
     assert_eq!(on(&resolver), [true, true], "the last valid states stay in force");
+}
+
+#[test]
+fn nothing_is_scheduled_by_a_shard_that_is_wrong_with_what_it_inherits() {
+    let mut resolver = Resolver::new(flags());
+    resolver.shard(
+        "default",
+        Some(seen(1, json!({"usageDBConfig": {"clientType": "prometheus"}}))),
+    );
+    resolver.config(Some(seen(
+        1,
+        json!({"prometheus": {"externalPrometheusUrl": "http://user:secret@"}}),
+    )));
+    let (resolved, reports) = resolver.resolve();
+    assert!(!resolved.shards[0].rules.on);
+    assert_eq!(reports[1].wrong.len(), 1, "{reports:?}");
+    resolver.config(Some(seen(
+        2,
+        json!({"prometheus": {"externalPrometheusUrl": "http://prometheus:9090"}}),
+    )));
+    let (resolved, reports) = resolver.resolve();
+    assert!(
+        resolved.shards[0].rules.on && reports[1].wrong.is_empty(),
+        "{reports:?}"
+    );
 }

@@ -50,9 +50,15 @@ impl Served {
     pub async fn keep_asking(self, reads: Client) {
         loop {
             let wait = match ask(&reads).await {
-                Ok(version) => {
+                Ok(Some(version)) => {
                     self.found(version);
                     EVERY
+                }
+                // Then nothing is found, which does not mean that this has changed.
+                Ok(None) => {
+                    self.found(VERSIONS[0]);
+                    sleep(EVERY).await;
+                    continue;
                 }
                 Err(error) => {
                     debug!(%error, "the served version of resource claims cannot be read");
@@ -87,19 +93,16 @@ impl Served {
     }
 }
 
-/// The best served version; `v1` if none is served, so that it is found when it appears.
-async fn ask(reads: &Client) -> kube::Result<&'static str> {
+/// The best served version; `None` if none is served. Then `v1` is requested, so that it is found when it appears.
+async fn ask(reads: &Client) -> kube::Result<Option<&'static str>> {
     let request = Request::get(GROUP).body(Vec::new()).map_err(kube::Error::HttpError)?;
     let group: APIGroup = match reads.request(request).await {
         Ok(group) => group,
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(VERSIONS[0]),
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
         Err(error) => return Err(error),
     };
     let serves = |version: &&str| group.versions.iter().any(|served| served.version == **version);
-    Ok(VERSIONS
-        .into_iter()
-        .find(|version| serves(version))
-        .unwrap_or(VERSIONS[0]))
+    Ok(VERSIONS.into_iter().find(|version| serves(version)))
 }
 
 /// Rewrites the paths of a client's requests.
@@ -193,10 +196,10 @@ mod tests {
     #[tokio::test]
     async fn the_best_version_that_is_served_is_asked_for() {
         for (versions, best) in [
-            (&["v1", "v1beta1"] as &[&str], "v1"),
-            (&["v1beta1", "v1beta2"], "v1beta2"),
-            (&["v1alpha3", "v1beta1"], "v1beta1"),
-            (&[], "v1"),
+            (&["v1", "v1beta1"] as &[&str], Some("v1")),
+            (&["v1beta1", "v1beta2"], Some("v1beta2")),
+            (&["v1alpha3", "v1beta1"], Some("v1beta1")),
+            (&[], None),
         ] {
             let (client, _) = server(versions);
             assert_eq!(ask(&client).await.unwrap(), best);

@@ -100,6 +100,45 @@ async fn a_claim_stays_with_a_pod_that_is_being_bound() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_is_not_bound_while_its_claim_may_still_be_taken_from_it() {
+    let case = Case::new().await;
+    let pod = case.lab.pod("a").await;
+    case.reserved(&[&pod]).await;
+    case.watch().await;
+    case.watch_claim(&claim("data")).await;
+    let patches = Match {
+        subresource: Some("status".to_owned()),
+        ..Match::verb_on("patch", "resourceclaims")
+    };
+    let hangs = case.lab.fault(patches, Effect::Hang, Times::Next(1));
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(case.lab.struck(hangs), 1, "it is being given back");
+    case.order(vec![claiming(&pod)], Vec::new()).await;
+    sleep(Duration::from_secs(15)).await;
+    assert!(!case.is_bound("a").await);
+    sleep(Duration::from_secs(10)).await;
+    assert!(case.is_bound("a").await);
+    assert_eq!(case.data().await, (json!("card-1"), names(&["a"])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_of_an_earlier_term_do_not_count() {
+    let case = Case::new().await;
+    let pod = case.lab.pod("a").await;
+    case.reserved(&[&pod]).await;
+    case.watch().await;
+    case.watch_claim(&claim("data")).await;
+    sleep(Duration::from_secs(45)).await;
+    case.lab.lose();
+    case.lab.lead(2);
+    case.caught_up(2).await;
+    sleep(Duration::from_secs(45)).await;
+    assert_eq!(case.data().await.1, names(&["a"]), "one look in this term");
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(case.data().await.1, names(&[]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_stays_with_a_pod_whose_binding_no_watch_has_shown() {
     let case = Case::new().await;
     let pod = case.lab.pod("a").await;
