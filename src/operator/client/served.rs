@@ -48,15 +48,19 @@ impl Default for Served {
 impl Served {
     /// Polls the API server for ever.
     pub async fn keep_asking(self, reads: Client) {
+        let mut was_served = false;
         loop {
             let wait = match ask(&reads).await {
                 Ok(Some(version)) => {
+                    was_served = true;
                     self.found(version);
                     EVERY
                 }
-                // Then nothing is found, which does not mean that this has changed.
+                // A version that was served is requested until another one is.
+                Ok(None) if was_served => EVERY,
                 Ok(None) => {
                     self.found(VERSIONS[0]);
+                    // That nothing is found is no news.
                     sleep(EVERY).await;
                     continue;
                 }
@@ -178,10 +182,17 @@ mod tests {
 
     /// A client of an API server that serves these versions, and the paths that it requests.
     fn server(versions: &'static [&'static str]) -> (Client, Arc<Mutex<Vec<String>>>) {
+        changing(versions, versions)
+    }
+
+    /// The same of one that serves these versions at first, and others later.
+    fn changing(first: &'static [&'static str], later: &'static [&'static str]) -> (Client, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            seen.lock().unwrap().push(request.uri().to_string());
+            let mut seen = seen.lock().unwrap();
+            let versions = if seen.is_empty() { first } else { later };
+            seen.push(request.uri().to_string());
             let versions: Vec<_> = versions
                 .iter()
                 .map(|version| json!({"groupVersion": format!("resource.k8s.io/{version}"), "version": version}))
@@ -249,5 +260,17 @@ mod tests {
             sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(asked.lock().unwrap().len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_was_served_is_requested_until_another_is() {
+        for (later, requested) in [(&[] as &[&str], "v1beta1"), (&["v1beta2"], "v1beta2")] {
+            let (client, asked) = changing(&["v1beta1"], later);
+            let served = Served::default();
+            tokio::spawn(served.clone().keep_asking(client));
+            sleep(2 * EVERY).await;
+            assert!(asked.lock().unwrap().len() > 1);
+            assert_eq!(*served.version.borrow(), Some(requested));
+        }
     }
 }
