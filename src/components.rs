@@ -197,6 +197,7 @@ pub fn start(
     let parts = context.settings.parts;
     let (context, stores) = (|| context.clone(), || Arc::clone(stores));
     let scaleup = if !context().settings.known {
+        // Nor is it known whether there are to be scaling pods.
         spawn("scaleup", context(), idle(context(), inboxes.scaleup))
     } else if context().settings.scaling.on {
         spawn("scaleup", context(), scaleup::run(context(), inboxes.scaleup))

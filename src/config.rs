@@ -113,7 +113,7 @@ pub struct Report {
     pub which: Which,
     /// Its latest generation.
     pub generation: i64,
-    /// The generation that is in force once the process has applied it; `None`: there was no valid one, and nothing is scheduled by defaults instead.
+    /// The generation that is in force once the process has applied it; `None`: there was no valid one, and nothing is scheduled.
     pub in_force: Option<i64>,
     /// Its errors, each with the field's path.
     pub wrong: Vec<Finding>,

@@ -174,7 +174,6 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
     let rounds = Rounds {
         clients,
         leads,
-        leading,
         readiness: readiness.clone(),
         figures,
         heartbeat: heartbeat.clone(),

@@ -100,6 +100,12 @@ impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
         self.running.contains(key)
     }
 
+    /// The number of running writes.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
     /// A started write has ended, or was not needed.
     pub fn finish(&mut self, key: &K) {
         self.running.remove(key);

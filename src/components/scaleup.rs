@@ -22,7 +22,6 @@ use tracing::{debug, info, warn};
 
 use crate::api::names::{condition, label, reason};
 use crate::components::bus::{Change, Kind, Object, ToScaleUp};
-use crate::components::leadership::Scope;
 use crate::components::pods::Role;
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::watches::{Key, Stores};
@@ -107,7 +106,7 @@ pub async fn remove(context: Context, stores: Arc<Stores>) -> Result<(), Error> 
         stores.pods.listed().await;
         let (mut removed_in, mut failures) = (None, 0);
         loop {
-            let term = leading.borrow_and_update().of(&Scope::Cluster).map(|term| term.number);
+            let term = context.term();
             if term.is_none() || term == removed_in {
                 leading.changed().await.map_err(|_| Error::Closed)?;
                 continue;
@@ -115,9 +114,11 @@ pub async fn remove(context: Context, stores: Arc<Stores>) -> Result<(), Error> 
             let namespace = &context.settings.own_pods.scaling.namespace;
             let labels = [(label::APP, label::SCALING_POD_APP)];
             let left = stores.pods.select(namespace, &labels, usize::MAX, need::is_own);
-            let left = left.iter();
             let plan = Plan {
-                take_away: left.filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect(),
+                take_away: left
+                    .iter()
+                    .filter_map(|pod| Some((pod.name_any(), pod.uid()?)))
+                    .collect(),
                 make: Vec::new(),
             };
             if Box::pin(carry_out(context.clone(), plan)).await.failed {

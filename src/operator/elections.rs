@@ -82,7 +82,7 @@ impl Elections {
         }
     }
 
-    /// The terms with their writes.
+    /// The terms of this process.
     #[must_use]
     pub fn leads(&self) -> Arc<Leads> {
         Arc::clone(&self.leads)

@@ -24,7 +24,7 @@ use crate::components::bus::{self, Bus, Kind};
 use crate::components::figures::{Figures, families};
 use crate::components::heartbeat::Heartbeat;
 use crate::components::history::History;
-use crate::components::leadership::{self, Leading, Pools, Scope};
+use crate::components::leadership::{self, Pools, Scope};
 use crate::components::numa_daemon_set::{self, Missing};
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::{Followed, Numbered, Shard};
@@ -63,10 +63,8 @@ pub struct Shown {
 pub struct Rounds {
     /// Clients of the API server.
     pub clients: Clients,
-    /// The terms with their writes.
+    /// The terms of this process.
     pub leads: Arc<Leads>,
-    /// Whether this process leads.
-    pub leading: Leading,
     /// Which parts of the process are ready.
     pub readiness: Readiness,
     /// The series of objects.
@@ -116,10 +114,10 @@ impl Rounds {
         let context = components::Context {
             reads: self.clients.reads.clone(),
             watches: self.clients.watches.clone(),
-            writes: leadership::writes(self.leading.clone()),
+            writes: leadership::writes(self.leads.watch()),
             settings: Arc::new(settings.clone()),
             refused: leadership::refused(),
-            leading: self.leading.clone(),
+            leading: self.leads.watch(),
             scope: Scope::Cluster,
             only_term: None,
             shutdown: end.clone(),

@@ -1,7 +1,7 @@
 //! Resource claims of a pod, before its Binding: each is allocated and reserved for the pod, and released if the bind fails.
 //!
-//! Every step is idempotent. What a bind leaves behind is given back later ([`super::stray_claims`]). A claim for extended resources has a name derived from the pod, so that it
-//! is found again. Absent: binding conditions; devices with them are never allocated.
+//! Every step is idempotent. What a bind leaves behind is given back later ([`super::stray_claims`]). A claim for extended resources has a name derived from
+//! the pod, so that it is found again. Absent: binding conditions; devices with them are never allocated.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -196,31 +196,26 @@ impl<'a> ClaimWriter<'a> {
 
     /// Takes a claim from the pod, unless the pod has a node or is being bound.
     pub async fn give_back(&self, name: &str) {
-        if self.turns.is_binding(&self.pod.uid) {
-            return;
-        }
         // Every bind of the pod that begins from now on waits for this turn before it reads the claim.
-        let turn = self.turns.next(&self.key(name)).await;
+        let _turn = self.turns.next(&self.key(name)).await;
         if self.turns.is_binding(&self.pod.uid) {
             return;
         }
-        match timeout(TIMEOUT, self.take_from_waiting(name)).await {
-            Ok(Ok(false)) => {}
+        let (why, may_take_effect) = match timeout(TIMEOUT, self.take_from_waiting(name)).await {
+            Ok(Ok(false)) => return,
             Ok(Ok(true)) => {
                 info!(ns = %self.pod.namespace, name, pod = %self.pod.name, "claim given back: its pod has no node");
+                return;
             }
-            Ok(Err(StepError::Request(error))) if failure(&error) == Failure::Unknown => {
-                self.not_released(name, &error.to_string());
-            }
-            Ok(Err(StepError::Request(error))) => {
-                debug!(ns = %self.pod.namespace, name, %error, "claim not given back; it is looked at again");
-            }
-            Ok(Err(StepError::Final(error))) => {
-                debug!(ns = %self.pod.namespace, name, error, "claim not given back; it is looked at again");
-            }
-            Err(_) => self.not_released(name, "no answer"),
+            Ok(Err(StepError::Request(error))) => (error.to_string(), failure(&error) == Failure::Unknown),
+            Ok(Err(StepError::Final(why))) => (why, false),
+            Err(_) => ("no answer".to_owned(), true),
+        };
+        if may_take_effect {
+            self.not_released(name, &why);
+        } else {
+            debug!(ns = %self.pod.namespace, name, why, "claim not given back; it is looked at again");
         }
-        drop(turn);
     }
 
     async fn take_from_waiting(&self, name: &str) -> Result<bool, StepError> {

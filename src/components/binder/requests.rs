@@ -83,7 +83,7 @@ impl Caller {
         F: Future<Output = Result<T, kube::Error>>,
     {
         for tries in 1.. {
-            let turn = self.turns.acquire().await.ok();
+            let turn = self.turns.acquire().await;
             let sent = Instant::now();
             let mut asking = pin!(timeout(TIMEOUT, request()));
             let answer = match timeout(LAGGING, &mut asking).await {

@@ -1,5 +1,6 @@
-//! Resource claims that are reserved for pods without a node. A bind reserves the pod's claims before its Binding. If it fails, and the release of the claims, too, or the
-//! process ends between the two writes, the devices stay with a pod that may never fit on their node, and no other pod gets them. Such a claim is given back.
+//! Resource claims that are reserved for pods without a node. A bind reserves the pod's claims before its Binding. If it fails, and the release of the
+//! claims, too, or the process ends between the two writes, the devices stay with a pod that may never fit on their node, and no other pod gets them. Such a
+//! claim is given back.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -40,8 +41,6 @@ pub struct StrayClaims {
     agenda: Agenda<Key>,
     /// Uids of the pods without a node that a claim was reserved for at the last look.
     waiting: HashMap<Key, Vec<String>>,
-    /// Claims that are being given back.
-    running: usize,
 }
 
 impl StrayClaims {
@@ -65,14 +64,14 @@ impl StrayClaims {
     /// When the next look is due.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
-        self.agenda.next().filter(|_| self.running < AT_ONCE)
+        self.agenda.next().filter(|_| self.agenda.running() < AT_ONCE)
     }
 
     /// The claims that were reserved for pods without a node at this look and the last. Each ends with [`StrayClaims::done`].
     pub fn due(&mut self, stores: &Stores, now: Instant) -> Vec<Stray> {
         let mut strays = Vec::new();
         for _ in 0..LOOKS {
-            if self.running == AT_ONCE {
+            if self.agenda.running() >= AT_ONCE {
                 break;
             }
             let Some(key) = self.agenda.start(now) else { break };
@@ -87,7 +86,6 @@ impl StrayClaims {
             self.waiting.insert(key.clone(), uids);
             let is_known = |pod: &Arc<Pod>| pod.metadata.uid.as_ref().is_some_and(|uid| before.contains(uid));
             let pods: Vec<_> = waiting.into_iter().filter(is_known).collect();
-            self.running += 1;
             if pods.is_empty() {
                 self.done(&key, now);
             } else {
@@ -99,11 +97,7 @@ impl StrayClaims {
 
     /// A claim was given back, or could not be; it is looked at again.
     pub fn done(&mut self, claim: &Key, now: Instant) {
-        // It may be one of the time before the terms changed.
-        if self.agenda.is_running(claim) {
-            self.running -= 1;
-            self.agenda.finish(claim);
-        }
+        self.agenda.finish(claim);
         self.agenda.plan(claim, now + LOOK_AGAIN);
     }
 }

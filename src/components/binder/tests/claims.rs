@@ -63,7 +63,7 @@ pub fn held(claim: &Value) -> (Value, Vec<String>) {
     (device.clone(), names.collect())
 }
 
-fn statuses() -> Match {
+pub fn statuses() -> Match {
     Match {
         subresource: Some("status".to_owned()),
         ..Match::verb_on("patch", "resourceclaims")

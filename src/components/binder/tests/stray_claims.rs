@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::claims::{claim, claiming, device, extended, held, names};
+use super::claims::{claim, claiming, device, extended, held, names, statuses};
 use super::running::Case;
 use super::*;
 use crate::components::binder::claims::Claims;
@@ -20,6 +20,16 @@ fn consumer(pod: &Pod) -> Value {
 }
 
 impl Case {
+    /// The pod `a` has no node, and the claim `data` is reserved for it.
+    async fn stray() -> (Self, Pod) {
+        let case = Case::new().await;
+        let pod = case.lab.pod("a").await;
+        case.reserved(&[&pod]).await;
+        case.watch().await;
+        case.watch_claim(&claim("data")).await;
+        (case, pod)
+    }
+
     /// The claim `data`, with a device that is reserved for these pods.
     async fn reserved(&self, pods: &[&Pod]) {
         self.lab.create(claim("data")).await;
@@ -65,12 +75,8 @@ async fn a_claim_is_given_back_when_its_release_after_a_failed_bind_failed() {
     case.lab.create(claim("data")).await;
     case.watch().await;
     case.lab.fault(Match::bindings(), refuse(403), Times::Next(1));
-    let patches = Match {
-        subresource: Some("status".to_owned()),
-        ..Match::verb_on("patch", "resourceclaims")
-    };
     // The first is the reservation.
-    let releases = case.lab.fault(patches, refuse(403), Times::After(1));
+    let releases = case.lab.fault(statuses(), refuse(403), Times::After(1));
     case.order(vec![claiming(&pod)], Vec::new()).await;
     assert_eq!(case.outcomes(Duration::from_secs(10)).await.len(), 1);
     assert_eq!(case.lab.struck(releases), 1);
@@ -101,16 +107,8 @@ async fn a_claim_stays_with_a_pod_that_is_being_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_not_bound_while_its_claim_may_still_be_taken_from_it() {
-    let case = Case::new().await;
-    let pod = case.lab.pod("a").await;
-    case.reserved(&[&pod]).await;
-    case.watch().await;
-    case.watch_claim(&claim("data")).await;
-    let patches = Match {
-        subresource: Some("status".to_owned()),
-        ..Match::verb_on("patch", "resourceclaims")
-    };
-    let hangs = case.lab.fault(patches, Effect::Hang, Times::Next(1));
+    let (case, pod) = Case::stray().await;
+    let hangs = case.lab.fault(statuses(), Effect::Hang, Times::Next(1));
     sleep(Duration::from_secs(61)).await;
     assert_eq!(case.lab.struck(hangs), 1, "it is being given back");
     case.order(vec![claiming(&pod)], Vec::new()).await;
@@ -123,11 +121,7 @@ async fn a_pod_is_not_bound_while_its_claim_may_still_be_taken_from_it() {
 
 #[tokio::test(start_paused = true)]
 async fn looks_of_an_earlier_term_do_not_count() {
-    let case = Case::new().await;
-    let pod = case.lab.pod("a").await;
-    case.reserved(&[&pod]).await;
-    case.watch().await;
-    case.watch_claim(&claim("data")).await;
+    let (case, _pod) = Case::stray().await;
     sleep(Duration::from_secs(45)).await;
     case.lab.lose();
     case.lab.lead(2);
