@@ -179,10 +179,9 @@ async fn a_new_replica_gets_its_part_of_the_shards_including_shared_gpus() {
             .list(&ListParams::default())
             .await
             .map_err(|e| e.to_string())?;
-        left.items
-            .is_empty()
-            .then_some(())
-            .ok_or_else(|| left.items.len().to_string())
+        let left: Vec<_> = left.items.iter().map(ResourceExt::name_any).collect();
+        let log = || format!("{left:?}\n{}", one.log());
+        left.is_empty().then_some(()).ok_or_else(log)
     })
     .await;
     one.assert_no_errors();
