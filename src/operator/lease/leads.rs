@@ -22,10 +22,12 @@ pub struct Leads {
 }
 
 impl Leads {
-    /// The terms as they change.
+    /// The terms as they change. Those that have begun already are the first change: a component may start after them.
     #[must_use]
     pub fn watch(&self) -> Leading {
-        self.terms.subscribe()
+        let mut terms = self.terms.subscribe();
+        terms.mark_changed();
+        terms
     }
 
     /// Begins a term, with a client for its writes, which is behind the fence; returns its number.
@@ -97,6 +99,14 @@ mod tests {
 
     use super::*;
     use crate::components::leadership::refused;
+
+    #[test]
+    fn a_term_that_has_begun_is_told_to_those_who_watch_later() {
+        let leads = Leads::default();
+        leads.begin(&Scope::Cluster, refused(), &Fence::closed());
+        let watch = leads.watch();
+        assert!(watch.has_changed().unwrap() && watch.clone().has_changed().unwrap());
+    }
 
     #[tokio::test]
     async fn terms_that_begin_at_the_same_time_are_told_in_the_order_of_their_numbers() {

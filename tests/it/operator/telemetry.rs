@@ -295,7 +295,13 @@ async fn the_trace_of_a_workload_shows_its_stages_from_first_seen_to_bound() {
     let (_, train) = named
         .iter()
         .find(|(name, _)| name.starts_with("pg-train-"))
-        .expect("the gang's trace");
+        .unwrap_or_else(|| {
+            panic!(
+                "the gang's trace is not among {:?}, of {} spans",
+                named.keys(),
+                spans.len()
+            )
+        });
     assert_eq!(
         (train.name.as_str(), &*attribute(train, "unikai.queue")),
         ("workload", "test")
