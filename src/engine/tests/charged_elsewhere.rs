@@ -455,6 +455,27 @@ fn running_pods_beyond_quota_cannot_become_non_preemptible() {
 }
 
 #[test]
+fn a_non_preemptible_group_whose_class_is_listed_late_is_no_victim_although_its_quota_was_lowered() {
+    let mut engine = world("1", "0 L-1");
+    let without_its_class = group("a", "q", 0);
+    known(&mut engine, &without_its_class);
+    see(&mut engine, &running(&without_its_class, 0));
+    let with_it = GroupInput {
+        preemptible: false,
+        priority: 100,
+        ..without_its_class
+    };
+    known(&mut engine, &with_it);
+    let urgent = GroupInput {
+        priority: 125,
+        ..group("b", "q", 1)
+    };
+    known(&mut engine, &urgent);
+    see(&mut engine, &pod(&urgent, 0, "1"));
+    assert_eq!(engine.cycle(NOW).evict.len(), 0);
+}
+
+#[test]
 fn preemptibility_follows_the_group_once_pods_beyond_quota_have_ended() {
     let mut engine = world("1", "0 L-1");
     let over = group("a", "q", 0);

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::model::Model;
+use crate::engine::model::epochs::Seen;
 use crate::engine::model::ids::{PodGroupId, QueueId};
 use crate::engine::model::pod_group::PodGroup;
 use crate::engine::model::resources::add;
@@ -66,12 +67,16 @@ impl Model {
     }
 
     /// Whether a running preemptible pod group stays preemptible although its PodGroup is non-preemptible: as a non-preemptible one it would exceed the quota of a queue.
-    /// While the queue tree is out of date it does, until `judge`.
+    /// While the queue tree is out of date it does, until `judge`. Before the first queue tree it does not: nothing has been decided, and the pod group may have been
+    /// preemptible only because its priority class was not known yet.
     pub(super) fn stays_victim(&mut self, id: PodGroupId) -> bool {
         let pod_group = &self.pod_groups[id];
         let (Some(known), Some(queue)) = (&pod_group.input, pod_group.queue) else {
             return false;
         };
+        if self.queue_tree == Seen::default() {
+            return false;
+        }
         // Without the PodGroup there is nothing to compare with.
         if !known.preemptible || known.uid.is_empty() || !pod_group.holds() {
             return false;
