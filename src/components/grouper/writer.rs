@@ -2,7 +2,7 @@
 //! a write starts a little later, so that Bindings go first and quick changes become one write; the number of open writes is
 //! limited; writes without effect are left out, and only the leader writes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -352,7 +352,8 @@ impl PodGroupWriter {
         let _ = timeout(OPEN_WRITES, ended).await;
         let groups = self.desired_groups.iter();
         let missing = groups.filter(|(_, group)| group.times.is_some() && !group.in_place);
-        let missing: Vec<GroupKey> = missing.map(|(key, _)| key.clone()).collect();
+        // In an order that does not change from run to run.
+        let missing: BTreeSet<GroupKey> = missing.map(|(key, _)| key.clone()).collect();
         let writes: Vec<_> = missing.iter().filter_map(|key| self.write(key, grouped_pods)).collect();
         let ended = stream::iter(writes).buffer_unordered(LAST_AT_ONCE);
         ended.for_each(|_| std::future::ready(())).await;
