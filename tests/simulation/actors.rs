@@ -12,6 +12,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use tokio::time::sleep;
 
+use crate::claims;
+use crate::disks;
 use crate::plan::{Ends, ForgedField, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of};
 use crate::run::{self, Simulation};
 use crate::state::{APART, MOVED, OF_TENANT, PodSeen};
@@ -59,6 +61,9 @@ impl Actors {
         }
         for (name, pool) in [("default", ""), (POOL, POOL)] {
             self.create_once_served(shard(name, pool)).await.expect("a shard");
+        }
+        for object in claims::installed().chain([disks::class()]) {
+            self.create_once_served(object).await.expect("devices and volumes");
         }
     }
 
@@ -122,10 +127,21 @@ impl Actors {
                 unikai::clock::simulate(Some(now));
             }
             Step::Wait => {}
-            Step::Pod { .. } | Step::Share { .. } | Step::Job { .. } | Step::Gang { .. } | Step::Grow(_) => {
+            Step::Pod { .. }
+            | Step::Share { .. }
+            | Step::Job { .. }
+            | Step::Gang { .. }
+            | Step::Claim { .. }
+            | Step::Disk { .. }
+            | Step::Grow(_) => {
                 simulation.actors().create(simulation, step).await;
             }
-            Step::DeletePod(_) | Step::DeleteGroup(_) | Step::Forge { .. } | Step::GroupOfPod { .. } => {
+            Step::DeletePod(_)
+            | Step::DeleteGroup(_)
+            | Step::ClaimGone(_)
+            | Step::DiskGone(_)
+            | Step::Forge { .. }
+            | Step::GroupOfPod { .. } => {
                 simulation.check(crate::invariants::ALWAYS);
                 simulation.actors().change(simulation, step).await;
             }
@@ -146,6 +162,8 @@ impl Actors {
             | Step::Service { .. }
             | Step::Budget { .. }
             | Step::BudgetGone(_)
+            | Step::CardsGone(_)
+            | Step::CardsBack(_)
             | Step::LabelNode(_) => simulation.actors().administrate(simulation, step).await,
         }
     }
@@ -227,6 +245,36 @@ impl Actors {
                     let _ = create(&self.tenant, member).await;
                 }
             }
+            Step::Claim {
+                team,
+                queue,
+                gpus,
+                shared,
+                ends,
+            } => {
+                let shared = shared.map(|number| format!("{}{number}", claims::SHARED));
+                if let Some(name) = &shared {
+                    let _ = create(&self.tenant, claims::shared(name, TEAMS[*team])).await;
+                }
+                let mut pod = pod(&self.name("claims"), TEAMS[*team], QUEUES[*queue], *gpus, 100);
+                end(&mut pod, *ends);
+                claims::claim(&mut pod, shared.as_deref());
+                let _ = create(&self.tenant, pod).await;
+            }
+            Step::Disk {
+                team,
+                queue,
+                gpus,
+                number,
+                ends,
+            } => {
+                let disk = format!("disk-{number}");
+                let _ = create(&self.tenant, disks::disk(&disk, TEAMS[*team])).await;
+                let mut pod = pod(&self.name("stores"), TEAMS[*team], QUEUES[*queue], *gpus, 100);
+                end(&mut pod, *ends);
+                disks::mount(&mut pod, &disk);
+                let _ = create(&self.tenant, pod).await;
+            }
             Step::Grow(which) => {
                 let groups = simulation.server.objects("scheduling.run.ai", "podgroups");
                 let own: Vec<_> = groups.iter().filter(|group| is_gang(group)).collect();
@@ -276,6 +324,23 @@ impl Actors {
                         .pods(&pod.namespace)
                         .delete(&pod.name, &DeleteParams::default())
                         .await;
+                }
+            }
+            Step::ClaimGone(which) => {
+                let claims = simulation.server.objects("resource.k8s.io", "resourceclaims");
+                if let Some(picked) = pick(&claims, *which) {
+                    delete(&self.tenant, picked).await;
+                }
+            }
+            Step::DiskGone(which) => {
+                let has = |pod: &PodSeen, disk: &Value| {
+                    let name = disk["metadata"]["name"].as_str();
+                    disk["metadata"]["namespace"] == *pod.namespace && pod.disk.as_deref() == name
+                };
+                let mut disks = simulation.server.objects("", "persistentvolumeclaims");
+                disks.retain(|disk| !own.iter().any(|pod| has(pod, disk)));
+                if let Some(picked) = pick(&disks, *which) {
+                    delete(&self.tenant, picked).await;
                 }
             }
             Step::Forge { pod, field } => {
@@ -381,6 +446,8 @@ impl Actors {
                 let _ = create(&self.admin, budget(TEAMS[*team], *most)).await;
             }
             Step::BudgetGone(team) => delete(&self.admin, &budget(TEAMS[*team], 0)).await,
+            Step::CardsGone(at) => delete(&self.admin, &claims::slice(*at)).await,
+            Step::CardsBack(at) => drop(create(&self.admin, claims::slice(*at)).await),
             _ => {}
         }
     }
@@ -442,6 +509,9 @@ impl Actors {
             let _ = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         }
         let _ = create(&actors.admin, shard_again()).await;
+        for slice in claims::slices() {
+            let _ = create(&actors.admin, slice).await;
+        }
         for team in TEAMS {
             delete(&actors.admin, &budget(team, 0)).await;
         }
@@ -458,6 +528,13 @@ impl Actors {
         for group in simulation.server.objects("scheduling.run.ai", "podgroups") {
             if is_gang(&group) || !group["metadata"]["labels"][OF_TENANT].is_null() {
                 delete(&actors.tenant, &group).await;
+            }
+        }
+        // The others are deleted with their pods.
+        for claim in simulation.server.objects("resource.k8s.io", "resourceclaims") {
+            let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+            if name.starts_with(claims::SHARED) {
+                delete(&actors.tenant, &claim).await;
             }
         }
         for pod in simulation.server.objects("", "pods") {

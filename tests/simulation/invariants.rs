@@ -1,6 +1,8 @@
 //! The rules that must hold after every step, and those that must hold once the faults are over. Each has an id, a sentence and a pure predicate over
 //! what the API server stores ([`State`]) and what was there before ([`History`]).
 
+mod claims;
+mod disks;
 mod proof;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +74,21 @@ pub const ALWAYS: &[Rule] = &[
         broken: recorded,
     },
     Rule {
+        id: "D-1",
+        sentence: "a claimed device is of one claim",
+        broken: claims::device_of_claims,
+    },
+    Rule {
+        id: "D-2",
+        sentence: "a pod on a node has the devices that it claims",
+        broken: claims::without_device,
+    },
+    Rule {
+        id: "P-1",
+        sentence: "a pod on a node has its volume there",
+        broken: disks::elsewhere,
+    },
+    Rule {
         id: "Q-1",
         sentence: "the pods of a queue stay within its limit",
         broken: over_limit,
@@ -114,6 +131,11 @@ pub const AT_REST: &[Rule] = &[
         id: "A-2",
         sentence: "each pod that does not run has a reason in its condition",
         broken: silent,
+    },
+    Rule {
+        id: "A-6",
+        sentence: "no claimed device is kept for pods without a node",
+        broken: claims::idle_device,
     },
     Rule {
         id: "A-4",
@@ -340,8 +362,10 @@ fn node_overfull(view: &View<'_>) -> Option<String> {
         let sizes = view.before.nodes.get(node)?;
         let most = |of: fn(&NodeSeen) -> i64| sizes.iter().map(|(_, size)| of(size)).max().unwrap_or(0);
         let sum = |of: fn(&PodSeen) -> i64| on.iter().map(|pod| of(pod)).sum::<i64>();
-        // Pods that were there before stay on a node that has lost resources.
-        let new = || on.iter().filter(|pod| view.before.new.contains(&pod.uid));
+        // Pods that were there before stay on a node that has lost resources, and a reservation pod that was deleted is replaced for them.
+        let new = |uid: &String| view.before.new.contains(uid);
+        let old_user = |uid: &String| view.before.bound.contains_key(uid) && !new(uid);
+        let new = || on.iter().filter(|pod| new(&pod.uid) && !pod.users.keys().any(old_user));
         let more = [
             new().map(|pod| pod.gpus).sum::<i64>(),
             new().map(|pod| pod.cpu).sum(),
@@ -582,7 +606,7 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
             return None;
         }
         // Another one may be on the node.
-        if pod.apart.is_some() || pod.in_no_sub_group || pod.without_config_map {
+        if pod.apart.is_some() || pod.in_no_sub_group || pod.without_config_map || !claims::are_its_own(view, pod) {
             return None;
         }
         // The pods of a group are tried in order, and none after one that does not fit, as in KAI.
@@ -600,6 +624,7 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
         let (node, free_gpus) = room.nodes(pod.pool.as_deref()).find_map(|(name, node)| {
             let (free_gpus, cpu, pods) = room.free(name, node);
             let fits = free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1;
+            let fits = fits && claims::free(view, name) >= pod.cards && disks::allows(view, pod, name);
             fits.then_some((name, free_gpus))
         })?;
         let on = view.before.holding(now).filter(|(other, _)| other.node == *node);
@@ -631,6 +656,8 @@ fn gang_fits_but_waits(view: &View<'_>) -> Option<String> {
                 && pod.portion == 0
                 && pod.apart.is_none()
                 && !pod.in_no_sub_group
+                && pod.cards == 0
+                && pod.disk.is_none()
         };
         if group.min < 2 || !members().all(simple) {
             return None;
@@ -689,9 +716,12 @@ fn wrong_status(view: &View<'_>) -> Option<String> {
             pods.push(&pod.name);
         }
     }
+    // What these are charged to differs between processes.
+    let is_unclear = |pod: &PodSeen| {
+        view.has_lost_its_group(pod) || view.joined_no_group(pod) || view.now.has_own_group_of_tenant(pod)
+    };
     let mut pods = view.before.holding(view.now);
-    if pods.any(|(pod, _)| pod.ours && !pod.reservation && (view.has_lost_its_group(pod) || view.joined_no_group(pod)))
-    {
+    if pods.any(|(pod, _)| pod.ours && !pod.reservation && is_unclear(pod)) {
         return None;
     }
     view.now.queues.iter().find_map(|(name, queue)| {
@@ -723,6 +753,10 @@ fn left_over(view: &View<'_>) -> Option<String> {
         ("reservation pods", reservations),
         ("bind requests", now.bind_requests.iter().cloned().collect()),
         ("config maps", now.config_maps.iter().cloned().collect()),
+        (
+            "resource claims",
+            now.claims.keys().map(|(_, name)| name.clone()).collect(),
+        ),
         ("pod groups", groups),
     ];
     let mut left = left.into_iter().filter(|(_, left)| !left.is_empty());

@@ -2,6 +2,8 @@
 //! faults. One seed is one run. `docs/simulation.md` explains the output.
 
 mod actors;
+mod claims;
+mod disks;
 mod errors;
 #[path = "../it/free_port.rs"]
 mod free_port;

@@ -24,6 +24,8 @@ pub const POOL_LABEL: &str = "kai.scheduler/node-pool";
 pub const TEAMS: &[&str] = &["team-a", "team-b"];
 /// The nodes: names and GPUs.
 pub const NODES: &[(&str, u32)] = &[("gpu-1", 4), ("gpu-2", 4), ("gpu-3", 2), ("cpu-1", 0), ("blue-1", 4)];
+/// The nodes whose driver offers devices that pods claim, and how many.
+pub const CARDS: &[(&str, u32)] = &[("gpu-1", 2), ("cpu-1", 2), ("blue-1", 1)];
 /// The replicas.
 pub const REPLICAS: &[&str] = &["one", "two"];
 
@@ -85,12 +87,32 @@ pub enum Step {
         /// Each member on a node of its own.
         apart: bool,
     },
+    /// A pod that claims a device: by a claim of its own, or by one that others of its namespace may use, too.
+    Claim {
+        team: usize,
+        queue: usize,
+        gpus: u32,
+        shared: Option<u32>,
+        ends: Option<Ends>,
+    },
+    /// A pod with a volume, which is made on the node of the first pod that has it.
+    Disk {
+        team: usize,
+        queue: usize,
+        gpus: u32,
+        number: u32,
+        ends: Option<Ends>,
+    },
     /// Another pod for a pod group.
     Grow(usize),
     /// A tenant deletes a pod.
     DeletePod(usize),
     /// A tenant deletes a Job or a pod group.
     DeleteGroup(usize),
+    /// A tenant deletes a claim.
+    ClaimGone(usize),
+    /// A tenant deletes a volume that no pod has.
+    DiskGone(usize),
     /// A tenant changes a field of a pod that accounting depends on.
     Forge {
         pod: usize,
@@ -141,6 +163,9 @@ pub enum Step {
     /// A node comes back with fewer GPUs.
     LoseGpus(usize),
     KubeletStops(usize),
+    /// The driver of a node withdraws its devices, and offers them again later.
+    CardsGone(usize),
+    CardsBack(usize),
     /// A replica's network fails for a while.
     LinkFault {
         replica: usize,
@@ -219,7 +244,7 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
     let which = random.usize(0..64);
     let replica = random.usize(0..REPLICAS.len());
     let node = random.usize(0..NODES.len());
-    match random.u8(0..112) {
+    match random.u8(0..127) {
         0..=13 => Step::Pod {
             team,
             queue,
@@ -346,6 +371,24 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
             most: random.u32(0..3),
         },
         110 => Step::BudgetGone(team),
+        112..=117 => Step::Claim {
+            team,
+            queue,
+            gpus: random.u32(0..2),
+            shared: (random.u8(0..4) == 0).then(|| random.u32(0..2)),
+            ends: ends(random),
+        },
+        118 => Step::ClaimGone(which),
+        119 => Step::CardsGone(random.usize(0..CARDS.len())),
+        120 => Step::CardsBack(random.usize(0..CARDS.len())),
+        121..=124 => Step::Disk {
+            team,
+            queue,
+            gpus: random.u32(0..2),
+            number: random.u32(0..4),
+            ends: ends(random),
+        },
+        125 => Step::DiskGone(which),
         _ => Step::Wait,
     }
 }
@@ -368,6 +411,10 @@ pub fn some_kind(random: &mut fastrand::Rng) -> Option<&'static str> {
             Some("configs"),
             Some("poddisruptionbudgets"),
             Some("namespaces"),
+            Some("resourceclaims"),
+            Some("resourceslices"),
+            Some("persistentvolumeclaims"),
+            Some("persistentvolumes"),
         ])
         .unwrap_or(&None)
 }

@@ -51,6 +51,12 @@ pub struct PodSeen {
     pub in_no_sub_group: bool,
     /// It got a part of a GPU after admission, which gives such pods their ConfigMap.
     pub without_config_map: bool,
+    /// The names of its claims, as far as they are made.
+    pub claims: Vec<String>,
+    /// How many devices it claims.
+    pub cards: usize,
+    /// The name of the claim for its volume.
+    pub disk: Option<String>,
 }
 
 impl PodSeen {
@@ -97,6 +103,18 @@ pub struct QueueSeen {
     pub quota: Option<i64>,
 }
 
+/// A claim for devices.
+#[derive(Clone, Debug, Default)]
+pub struct ClaimSeen {
+    /// The devices allocated to it: their node and name.
+    pub devices: Vec<(String, String)>,
+    /// Uids of the pods that it is reserved for.
+    pub reserved: BTreeSet<String>,
+    /// It was made for one pod.
+    pub of_one_pod: bool,
+    pub deleting: bool,
+}
+
 /// What a request is about.
 #[derive(Clone, Copy, Debug)]
 pub enum About<'a> {
@@ -116,6 +134,13 @@ pub struct State {
     pub groups: BTreeMap<(String, String), GroupSeen>,
     pub queues: BTreeMap<String, QueueSeen>,
     pub bind_requests: BTreeSet<String>,
+    pub claims: BTreeMap<(String, String), ClaimSeen>,
+    /// The devices that drivers offer, by slice: their node and name.
+    pub offered: BTreeMap<String, Vec<(String, String)>>,
+    /// The claims for volumes, each with its volume.
+    pub disks: BTreeMap<(String, String), Option<String>>,
+    /// The volumes, and the node on which each is, if it is not everywhere.
+    pub volumes: BTreeMap<String, Option<String>>,
     /// Those of tenants' pods.
     pub config_maps: BTreeSet<String>,
     /// When the Lease of each shard was renewed, by its own account.
@@ -132,18 +157,26 @@ pub enum Kind {
     PodGroup,
     Queue,
     BindRequest,
+    ResourceClaim,
+    ResourceSlice,
+    Disk,
+    Volume,
     ConfigMap,
     Lease,
     Shard,
 }
 
 impl Kind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::Pod,
         Self::Node,
         Self::PodGroup,
         Self::Queue,
         Self::BindRequest,
+        Self::ResourceClaim,
+        Self::ResourceSlice,
+        Self::Disk,
+        Self::Volume,
         Self::ConfigMap,
         Self::Lease,
         Self::Shard,
@@ -157,6 +190,10 @@ impl Kind {
             Self::PodGroup => ("scheduling.run.ai", "v2alpha2", "PodGroup"),
             Self::Queue => ("scheduling.run.ai", "v2", "Queue"),
             Self::BindRequest => ("scheduling.run.ai", "v1alpha2", "BindRequest"),
+            Self::ResourceClaim => ("resource.k8s.io", "v1", "ResourceClaim"),
+            Self::ResourceSlice => ("resource.k8s.io", "v1", "ResourceSlice"),
+            Self::Disk => ("", "v1", "PersistentVolumeClaim"),
+            Self::Volume => ("", "v1", "PersistentVolume"),
             Self::ConfigMap => ("", "v1", "ConfigMap"),
             Self::Lease => ("coordination.k8s.io", "v1", "Lease"),
             Self::Shard => ("kai.scheduler", "v1", "SchedulingShard"),
@@ -260,6 +297,13 @@ impl State {
             Kind::PodGroup => drop(self.groups.insert((namespace, name), group(stored))),
             Kind::Queue => drop(self.queues.insert(name, queue(stored))),
             Kind::BindRequest => drop(self.bind_requests.insert(format!("{namespace}/{name}"))),
+            Kind::ResourceClaim => drop(self.claims.insert((namespace, name), claim(stored))),
+            Kind::ResourceSlice => drop(self.offered.insert(name, slice(stored))),
+            Kind::Disk => {
+                let volume = stored["spec"]["volumeName"].as_str().map(str::to_owned);
+                self.disks.insert((namespace, name), volume);
+            }
+            Kind::Volume => drop(self.volumes.insert(name, node_of_volume(stored))),
             Kind::ConfigMap => {
                 if TEAMS.contains(&&*namespace) && name != "kube-root-ca.crt" {
                     self.config_maps.insert(name);
@@ -288,6 +332,10 @@ impl State {
             Kind::PodGroup => drop(self.groups.remove(&(namespace, name))),
             Kind::Queue => drop(self.queues.remove(&name)),
             Kind::BindRequest => drop(self.bind_requests.remove(&format!("{namespace}/{name}"))),
+            Kind::ResourceClaim => drop(self.claims.remove(&(namespace, name))),
+            Kind::ResourceSlice => drop(self.offered.remove(&name)),
+            Kind::Disk => drop(self.disks.remove(&(namespace, name))),
+            Kind::Volume => drop(self.volumes.remove(&name)),
             Kind::ConfigMap => drop(self.config_maps.remove(&name)),
             Kind::Lease => drop(self.renewals.remove(&name)),
             Kind::Shard => drop(self.sharded.remove(&text(&stored["spec"]["partitionLabelValue"]))),
@@ -302,6 +350,10 @@ impl State {
             Kind::PodGroup => self.groups.clear(),
             Kind::Queue => self.queues.clear(),
             Kind::BindRequest => self.bind_requests.clear(),
+            Kind::ResourceClaim => self.claims.clear(),
+            Kind::ResourceSlice => self.offered.clear(),
+            Kind::Disk => self.disks.clear(),
+            Kind::Volume => self.volumes.clear(),
             Kind::ConfigMap => self.config_maps.clear(),
             Kind::Lease => self.renewals.clear(),
             Kind::Shard => self.sharded.clear(),
@@ -372,7 +424,7 @@ fn key(stored: &Value) -> (String, String) {
 fn pod(stored: &Value) -> PodSeen {
     let (meta, spec, status) = (&stored["metadata"], &stored["spec"], &stored["status"]);
     let annotation = |key: &str| meta["annotations"][key].as_str();
-    let containers = spec["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let containers = list(&spec["containers"]);
     let gpus = containers.iter().filter_map(|container| {
         let amount = &container["resources"]["limits"]["nvidia.com/gpu"];
         amount
@@ -399,7 +451,14 @@ fn pod(stored: &Value) -> PodSeen {
             record["share"]["gpu-fraction"].as_str().map_or(0, thousandths),
         ))
     });
-    let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut volumes = list(&spec["volumes"]).iter();
+    let references = list(&spec["resourceClaims"]);
+    let named = references
+        .iter()
+        .filter_map(|reference| reference["resourceClaimName"].as_str());
+    let made = list(&status["resourceClaimStatuses"]).iter();
+    let made = made.filter_map(|made| made["resourceClaimName"].as_str());
+    let conditions = list(&status["conditions"]);
     let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled");
     let said = scheduled.filter(|condition| condition["status"] == "False" && condition["reason"].is_string());
     PodSeen {
@@ -434,7 +493,46 @@ fn pod(stored: &Value) -> PodSeen {
         pool: meta["labels"][POOL_LABEL].as_str().map(str::to_owned),
         in_no_sub_group: !meta["labels"]["kai.scheduler/subgroup-name"].is_null(),
         non_preemptible: is_non_preemptible(&meta["labels"]["priorityClassName"]),
+        claims: named.chain(made).map(str::to_owned).collect(),
+        cards: references.len(),
+        disk: volumes.find_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str().map(str::to_owned)),
     }
+}
+
+/// Reads a stored claim.
+fn claim(stored: &Value) -> ClaimSeen {
+    let (meta, status) = (&stored["metadata"], &stored["status"]);
+    let results = list(&status["allocation"]["devices"]["results"]).iter();
+    ClaimSeen {
+        devices: results
+            .map(|result| (text(&result["pool"]), text(&result["device"])))
+            .collect(),
+        reserved: list(&status["reservedFor"])
+            .iter()
+            .map(|pod| text(&pod["uid"]))
+            .collect(),
+        of_one_pod: !list(&meta["ownerReferences"]).is_empty(),
+        deleting: meta["deletionTimestamp"].is_string(),
+    }
+}
+
+/// Reads the devices of a stored ResourceSlice.
+fn slice(stored: &Value) -> Vec<(String, String)> {
+    let (spec, devices) = (&stored["spec"], list(&stored["spec"]["devices"]).iter());
+    devices
+        .map(|device| (text(&spec["nodeName"]), text(&device["name"])))
+        .collect()
+}
+
+/// The node that a stored volume is on.
+fn node_of_volume(stored: &Value) -> Option<String> {
+    let terms = list(&stored["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]).first()?;
+    let node = terms["matchExpressions"][0]["values"][0].as_str()?;
+    Some(node.to_owned())
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Reads a stored node.
@@ -446,10 +544,7 @@ fn node(stored: &Value) -> NodeSeen {
             .and_then(|text| text.parse().ok())
             .unwrap_or(0)
     };
-    let conditions = stored["status"]["conditions"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
+    let conditions = list(&stored["status"]["conditions"]);
     let ready = conditions
         .iter()
         .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{ALWAYS, AT_REST, EMPTY, History, Rule, broken};
-use crate::state::{GroupSeen, NodeSeen, PodSeen, QueueSeen, State};
+use crate::state::{ClaimSeen, GroupSeen, NodeSeen, PodSeen, QueueSeen, State};
 
 /// What makes a state break a rule.
 type Defect = fn(&mut State);
@@ -25,6 +25,20 @@ const DEFECTS: &[(&str, Defect)] = &[
         }
     }),
     ("G-4", |state| bind(state, "second", |pod| share(pod, 500))),
+    ("D-1", |state| {
+        ["x", "y"].iter().for_each(|name| claim(state, name, &[]));
+    }),
+    ("D-2", |state| {
+        claim(state, "x", &[]);
+        bind(state, "second", |pod| pod.claims = vec!["x".to_owned()]);
+    }),
+    ("A-6", |state| {
+        add(state, "second", |pod| pod.claims = vec!["x".to_owned()]);
+        claim(state, "x", &["second"]);
+    }),
+    ("P-1", |state| {
+        bind(state, "second", |pod| pod.disk = Some("x".to_owned()));
+    }),
     ("Q-1", |state| {
         queue(state, "a").limit = Some(1_000);
         bind(state, "second", |pod| pod.gpus = 1);
@@ -126,6 +140,16 @@ fn bind(state: &mut State, name: &str, set: impl Fn(&mut PodSeen)) {
     for name in ["a", "org"] {
         queue(state, name).allocated += charged;
     }
+}
+
+/// Adds a claim with a device, which is reserved for these pods.
+fn claim(state: &mut State, name: &str, pods: &[&str]) {
+    let claim = ClaimSeen {
+        devices: vec![("n1".to_owned(), "card-0".to_owned())],
+        reserved: pods.iter().map(|pod| (*pod).to_owned()).collect(),
+        ..ClaimSeen::default()
+    };
+    state.claims.insert(("team-a".to_owned(), name.to_owned()), claim);
 }
 
 fn share(pod: &mut PodSeen, portion: i64) {
