@@ -100,8 +100,8 @@ mod tests {
     use super::*;
     use crate::components::leadership::refused;
 
-    #[test]
-    fn a_term_that_has_begun_is_told_to_those_who_watch_later() {
+    #[tokio::test]
+    async fn a_term_that_has_begun_is_told_to_those_who_watch_later() {
         let leads = Leads::default();
         leads.begin(&Scope::Cluster, refused(), &Fence::closed());
         let watch = leads.watch();
