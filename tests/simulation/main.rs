@@ -46,6 +46,9 @@ struct Args {
     /// Threads, each of which runs one seed after the other
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// Pods with volumes, too: these find a fault that is still open (docs/simulation.md)
+    #[arg(long)]
+    volumes: bool,
     /// Run every seed twice and compare
     #[arg(long)]
     twice: bool,
@@ -126,7 +129,7 @@ fn main() -> ExitCode {
 
 /// Runs a seed; returns whether it passed, and the number of requests.
 fn one(seed: u64, args: &Args) -> (bool, u64) {
-    let steps = plan::draw(seed, args.steps);
+    let steps = plan::draw(seed, args.steps, args.volumes);
     let how = How {
         canary: None,
         story: args.story.clone(),
@@ -183,8 +186,9 @@ fn one(seed: u64, args: &Args) -> (bool, u64) {
         }
     }
     println!(
-        "again: cargo test --test simulation -- --from {seed} --seeds 1 --steps {}",
-        args.steps
+        "again: cargo test --test simulation -- --from {seed} --seeds 1 --steps {}{}",
+        args.steps,
+        if args.volumes { " --volumes" } else { "" }
     );
     (false, requests)
 }
