@@ -12,11 +12,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use tokio::time::sleep;
 
-use crate::claims;
-use crate::disks;
 use crate::plan::{Ends, ForgedField, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of};
 use crate::run::{self, Simulation};
 use crate::state::{APART, MOVED, OF_TENANT, PodSeen};
+use crate::{claims, volumes};
 
 /// Who acts.
 pub struct Actors {
@@ -62,7 +61,7 @@ impl Actors {
         for (name, pool) in [("default", ""), (POOL, POOL)] {
             self.create_once_served(shard(name, pool)).await.expect("a shard");
         }
-        for object in claims::installed().chain([disks::class()]) {
+        for object in claims::installed().chain([volumes::class()]) {
             self.create_once_served(object).await.expect("devices and volumes");
         }
     }
@@ -132,14 +131,14 @@ impl Actors {
             | Step::Job { .. }
             | Step::Gang { .. }
             | Step::Claim { .. }
-            | Step::Disk { .. }
+            | Step::Volume { .. }
             | Step::Grow(_) => {
                 simulation.actors().create(simulation, step).await;
             }
             Step::DeletePod(_)
             | Step::DeleteGroup(_)
             | Step::ClaimGone(_)
-            | Step::DiskGone(_)
+            | Step::VolumeClaimGone(_)
             | Step::Forge { .. }
             | Step::GroupOfPod { .. } => {
                 simulation.check(crate::invariants::ALWAYS);
@@ -162,8 +161,8 @@ impl Actors {
             | Step::Service { .. }
             | Step::Budget { .. }
             | Step::BudgetGone(_)
-            | Step::CardsGone(_)
-            | Step::CardsBack(_)
+            | Step::DevicesGone(_)
+            | Step::DevicesBack(_)
             | Step::LabelNode(_) => simulation.actors().administrate(simulation, step).await,
         }
     }
@@ -261,18 +260,18 @@ impl Actors {
                 claims::claim(&mut pod, shared.as_deref());
                 let _ = create(&self.tenant, pod).await;
             }
-            Step::Disk {
+            Step::Volume {
                 team,
                 queue,
                 gpus,
                 number,
                 ends,
             } => {
-                let disk = format!("disk-{number}");
-                let _ = create(&self.tenant, disks::disk(&disk, TEAMS[*team])).await;
-                let mut pod = pod(&self.name("stores"), TEAMS[*team], QUEUES[*queue], *gpus, 100);
+                let claim = format!("volume-{number}");
+                let _ = create(&self.tenant, volumes::claim(&claim, TEAMS[*team])).await;
+                let mut pod = pod(&self.name("mounts"), TEAMS[*team], QUEUES[*queue], *gpus, 100);
                 end(&mut pod, *ends);
-                disks::mount(&mut pod, &disk);
+                volumes::mount(&mut pod, &claim);
                 let _ = create(&self.tenant, pod).await;
             }
             Step::Grow(which) => {
@@ -332,14 +331,16 @@ impl Actors {
                     delete(&self.tenant, picked).await;
                 }
             }
-            Step::DiskGone(which) => {
-                let has = |pod: &PodSeen, disk: &Value| {
-                    let name = disk["metadata"]["name"].as_str();
-                    disk["metadata"]["namespace"] == *pod.namespace && pod.disk.as_deref() == name
+            Step::VolumeClaimGone(which) => {
+                let is_used = |claim: &Value| {
+                    let meta = &claim["metadata"];
+                    own.iter().any(|pod| {
+                        meta["namespace"] == *pod.namespace && meta["name"].as_str() == pod.volume_claim.as_deref()
+                    })
                 };
-                let mut disks = simulation.server.objects("", "persistentvolumeclaims");
-                disks.retain(|disk| !own.iter().any(|pod| has(pod, disk)));
-                if let Some(picked) = pick(&disks, *which) {
+                let mut claims = simulation.server.objects("", "persistentvolumeclaims");
+                claims.retain(|claim| !is_used(claim));
+                if let Some(picked) = pick(&claims, *which) {
                     delete(&self.tenant, picked).await;
                 }
             }
@@ -446,8 +447,8 @@ impl Actors {
                 let _ = create(&self.admin, budget(TEAMS[*team], *most)).await;
             }
             Step::BudgetGone(team) => delete(&self.admin, &budget(TEAMS[*team], 0)).await,
-            Step::CardsGone(at) => delete(&self.admin, &claims::slice(*at)).await,
-            Step::CardsBack(at) => drop(create(&self.admin, claims::slice(*at)).await),
+            Step::DevicesGone(at) => delete(&self.admin, &claims::slice(*at)).await,
+            Step::DevicesBack(at) => drop(create(&self.admin, claims::slice(*at)).await),
             _ => {}
         }
     }

@@ -2,8 +2,8 @@
 //! what the API server stores ([`State`]) and what was there before ([`History`]).
 
 mod claims;
-mod disks;
 mod proof;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +86,7 @@ pub const ALWAYS: &[Rule] = &[
     Rule {
         id: "P-1",
         sentence: "a pod on a node has its volume there",
-        broken: disks::elsewhere,
+        broken: volumes::elsewhere,
     },
     Rule {
         id: "Q-1",
@@ -624,7 +624,7 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
         let (node, free_gpus) = room.nodes(pod.pool.as_deref()).find_map(|(name, node)| {
             let (free_gpus, cpu, pods) = room.free(name, node);
             let fits = free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1;
-            let fits = fits && claims::free(view, name) >= pod.cards && disks::allows(view, pod, name);
+            let fits = fits && claims::free(view, name) >= pod.claimed && volumes::allows(view, pod, name);
             fits.then_some((name, free_gpus))
         })?;
         let on = view.before.holding(now).filter(|(other, _)| other.node == *node);
@@ -656,8 +656,8 @@ fn gang_fits_but_waits(view: &View<'_>) -> Option<String> {
                 && pod.portion == 0
                 && pod.apart.is_none()
                 && !pod.in_no_sub_group
-                && pod.cards == 0
-                && pod.disk.is_none()
+                && pod.claimed == 0
+                && pod.volume_claim.is_none()
         };
         if group.min < 2 || !members().all(simple) {
             return None;

@@ -3,7 +3,6 @@
 
 mod actors;
 mod claims;
-mod disks;
 mod errors;
 #[path = "../it/free_port.rs"]
 mod free_port;
@@ -17,6 +16,7 @@ mod shrink;
 mod soak;
 mod state;
 mod story;
+mod volumes;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

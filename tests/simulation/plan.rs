@@ -25,7 +25,7 @@ pub const TEAMS: &[&str] = &["team-a", "team-b"];
 /// The nodes: names and GPUs.
 pub const NODES: &[(&str, u32)] = &[("gpu-1", 4), ("gpu-2", 4), ("gpu-3", 2), ("cpu-1", 0), ("blue-1", 4)];
 /// The nodes whose driver offers devices that pods claim, and how many.
-pub const CARDS: &[(&str, u32)] = &[("gpu-1", 2), ("cpu-1", 2), ("blue-1", 1)];
+pub const DEVICES: &[(&str, u32)] = &[("gpu-1", 2), ("cpu-1", 2), ("blue-1", 1)];
 /// The replicas.
 pub const REPLICAS: &[&str] = &["one", "two"];
 
@@ -96,7 +96,7 @@ pub enum Step {
         ends: Option<Ends>,
     },
     /// A pod with a volume, which is made on the node of the first pod that has it.
-    Disk {
+    Volume {
         team: usize,
         queue: usize,
         gpus: u32,
@@ -112,7 +112,7 @@ pub enum Step {
     /// A tenant deletes a claim.
     ClaimGone(usize),
     /// A tenant deletes a volume that no pod has.
-    DiskGone(usize),
+    VolumeClaimGone(usize),
     /// A tenant changes a field of a pod that accounting depends on.
     Forge {
         pod: usize,
@@ -164,8 +164,8 @@ pub enum Step {
     LoseGpus(usize),
     KubeletStops(usize),
     /// The driver of a node withdraws its devices, and offers them again later.
-    CardsGone(usize),
-    CardsBack(usize),
+    DevicesGone(usize),
+    DevicesBack(usize),
     /// A replica's network fails for a while.
     LinkFault {
         replica: usize,
@@ -379,16 +379,16 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool, volumes: bool) -
             ends: ends(random),
         },
         118 => Step::ClaimGone(which),
-        119 => Step::CardsGone(random.usize(0..CARDS.len())),
-        120 => Step::CardsBack(random.usize(0..CARDS.len())),
-        121..=124 if volumes => Step::Disk {
+        119 => Step::DevicesGone(random.usize(0..DEVICES.len())),
+        120 => Step::DevicesBack(random.usize(0..DEVICES.len())),
+        121..=124 if volumes => Step::Volume {
             team,
             queue,
             gpus: random.u32(0..2),
             number: random.u32(0..4),
             ends: ends(random),
         },
-        125 if volumes => Step::DiskGone(which),
+        125 if volumes => Step::VolumeClaimGone(which),
         _ => Step::Wait,
     }
 }

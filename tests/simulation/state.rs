@@ -54,9 +54,9 @@ pub struct PodSeen {
     /// The names of its claims, as far as they are made.
     pub claims: Vec<String>,
     /// How many devices it claims.
-    pub cards: usize,
+    pub claimed: usize,
     /// The name of the claim for its volume.
-    pub disk: Option<String>,
+    pub volume_claim: Option<String>,
 }
 
 impl PodSeen {
@@ -138,7 +138,7 @@ pub struct State {
     /// The devices that drivers offer, by slice: their node and name.
     pub offered: BTreeMap<String, Vec<(String, String)>>,
     /// The claims for volumes, each with its volume.
-    pub disks: BTreeMap<(String, String), Option<String>>,
+    pub volume_claims: BTreeMap<(String, String), Option<String>>,
     /// The volumes, and the node on which each is, if it is not everywhere.
     pub volumes: BTreeMap<String, Option<String>>,
     /// Those of tenants' pods.
@@ -159,7 +159,7 @@ pub enum Kind {
     BindRequest,
     ResourceClaim,
     ResourceSlice,
-    Disk,
+    VolumeClaim,
     Volume,
     ConfigMap,
     Lease,
@@ -175,7 +175,7 @@ impl Kind {
         Self::BindRequest,
         Self::ResourceClaim,
         Self::ResourceSlice,
-        Self::Disk,
+        Self::VolumeClaim,
         Self::Volume,
         Self::ConfigMap,
         Self::Lease,
@@ -192,7 +192,7 @@ impl Kind {
             Self::BindRequest => ("scheduling.run.ai", "v1alpha2", "BindRequest"),
             Self::ResourceClaim => ("resource.k8s.io", "v1", "ResourceClaim"),
             Self::ResourceSlice => ("resource.k8s.io", "v1", "ResourceSlice"),
-            Self::Disk => ("", "v1", "PersistentVolumeClaim"),
+            Self::VolumeClaim => ("", "v1", "PersistentVolumeClaim"),
             Self::Volume => ("", "v1", "PersistentVolume"),
             Self::ConfigMap => ("", "v1", "ConfigMap"),
             Self::Lease => ("coordination.k8s.io", "v1", "Lease"),
@@ -299,9 +299,9 @@ impl State {
             Kind::BindRequest => drop(self.bind_requests.insert(format!("{namespace}/{name}"))),
             Kind::ResourceClaim => drop(self.claims.insert((namespace, name), claim(stored))),
             Kind::ResourceSlice => drop(self.offered.insert(name, slice(stored))),
-            Kind::Disk => {
+            Kind::VolumeClaim => {
                 let volume = stored["spec"]["volumeName"].as_str().map(str::to_owned);
-                self.disks.insert((namespace, name), volume);
+                self.volume_claims.insert((namespace, name), volume);
             }
             Kind::Volume => drop(self.volumes.insert(name, node_of_volume(stored))),
             Kind::ConfigMap => {
@@ -334,7 +334,7 @@ impl State {
             Kind::BindRequest => drop(self.bind_requests.remove(&format!("{namespace}/{name}"))),
             Kind::ResourceClaim => drop(self.claims.remove(&(namespace, name))),
             Kind::ResourceSlice => drop(self.offered.remove(&name)),
-            Kind::Disk => drop(self.disks.remove(&(namespace, name))),
+            Kind::VolumeClaim => drop(self.volume_claims.remove(&(namespace, name))),
             Kind::Volume => drop(self.volumes.remove(&name)),
             Kind::ConfigMap => drop(self.config_maps.remove(&name)),
             Kind::Lease => drop(self.renewals.remove(&name)),
@@ -352,7 +352,7 @@ impl State {
             Kind::BindRequest => self.bind_requests.clear(),
             Kind::ResourceClaim => self.claims.clear(),
             Kind::ResourceSlice => self.offered.clear(),
-            Kind::Disk => self.disks.clear(),
+            Kind::VolumeClaim => self.volume_claims.clear(),
             Kind::Volume => self.volumes.clear(),
             Kind::ConfigMap => self.config_maps.clear(),
             Kind::Lease => self.renewals.clear(),
@@ -494,8 +494,9 @@ fn pod(stored: &Value) -> PodSeen {
         in_no_sub_group: !meta["labels"]["kai.scheduler/subgroup-name"].is_null(),
         non_preemptible: is_non_preemptible(&meta["labels"]["priorityClassName"]),
         claims: named.chain(made).map(str::to_owned).collect(),
-        cards: references.len(),
-        disk: volumes.find_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str().map(str::to_owned)),
+        claimed: references.len(),
+        volume_claim: volumes
+            .find_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str().map(str::to_owned)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::scenario::{NOW, group, node, open_queue, placed, pod, queue, sub_group};
 use crate::engine::Engine;
-use crate::engine::input::{Event, GPU, GroupInput, Name, PodInput, PodStatus, SubGroupInput, Time};
+use crate::engine::input::{Event, GPU, GroupInput, Name, PodInput, PodRef, PodStatus, SubGroupInput, Time};
 use crate::engine::model::resources::GPUS;
 use crate::engine::policy::{ActionKind, Policy};
 
@@ -402,19 +402,24 @@ fn is_evicted(quota: &str, becomes: impl Fn(&mut Engine, GroupInput, &PodInput))
         },
         &holder,
     );
+    evicted_for_urgent(&mut engine, 75).contains(&holder.pod)
+}
+
+/// The pods that are evicted for a pod of that priority in their queue.
+fn evicted_for_urgent(engine: &mut Engine, priority: i64) -> Vec<PodRef> {
     let urgent = GroupInput {
-        priority: 75,
+        priority,
         ..group("b", "q", 1)
     };
-    known(&mut engine, &urgent);
-    see(&mut engine, &pod(&urgent, 0, "1"));
+    known(engine, &urgent);
+    see(engine, &pod(&urgent, 0, "1"));
     let evicted = engine.cycle(NOW).evict;
     assert!(
         engine.model().broken_rules().is_empty(),
         "{:?}",
         engine.model().broken_rules()
     );
-    evicted.iter().any(|evict| evict.pod == holder.pod)
+    evicted.into_iter().map(|evict| evict.pod).collect()
 }
 
 #[test]
@@ -466,13 +471,7 @@ fn a_non_preemptible_group_whose_class_is_listed_late_is_no_victim_although_its_
         ..without_its_class
     };
     known(&mut engine, &with_it);
-    let urgent = GroupInput {
-        priority: 125,
-        ..group("b", "q", 1)
-    };
-    known(&mut engine, &urgent);
-    see(&mut engine, &pod(&urgent, 0, "1"));
-    assert_eq!(engine.cycle(NOW).evict.len(), 0);
+    assert_eq!(evicted_for_urgent(&mut engine, 125), []);
 }
 
 #[test]
@@ -501,14 +500,7 @@ fn start_times_in_the_future_are_ignored() {
         ..over
     };
     known(&mut engine, &late);
-    let urgent = GroupInput {
-        priority: 75,
-        ..group("b", "q", 1)
-    };
-    known(&mut engine, &urgent);
-    see(&mut engine, &pod(&urgent, 0, "1"));
-    let evicted: Vec<_> = engine.cycle(NOW).evict.into_iter().map(|evict| evict.pod).collect();
-    assert_eq!(evicted, [holder.pod]);
+    assert_eq!(evicted_for_urgent(&mut engine, 75), [holder.pod]);
 }
 
 #[test]

@@ -49,5 +49,5 @@ pub fn free(view: &View<'_>, node: &str) -> usize {
 /// Whether all claims of a pod are made for it alone, and stay.
 pub fn are_its_own(view: &View<'_>, pod: &PodSeen) -> bool {
     let own = |name: &String| claim_of(view, pod, name).is_some_and(|claim| claim.of_one_pod && !claim.deleting);
-    pod.claims.len() == pod.cards && pod.claims.iter().all(own)
+    pod.claims.len() == pod.claimed && pod.claims.iter().all(own)
 }

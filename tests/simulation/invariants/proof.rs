@@ -37,7 +37,7 @@ const DEFECTS: &[(&str, Defect)] = &[
         claim(state, "x", &["second"]);
     }),
     ("P-1", |state| {
-        bind(state, "second", |pod| pod.disk = Some("x".to_owned()));
+        bind(state, "second", |pod| pod.volume_claim = Some("x".to_owned()));
     }),
     ("Q-1", |state| {
         queue(state, "a").limit = Some(1_000);
@@ -145,7 +145,7 @@ fn bind(state: &mut State, name: &str, set: impl Fn(&mut PodSeen)) {
 /// Adds a claim with a device, which is reserved for these pods.
 fn claim(state: &mut State, name: &str, pods: &[&str]) {
     let claim = ClaimSeen {
-        devices: vec![("n1".to_owned(), "card-0".to_owned())],
+        devices: vec![("n1".to_owned(), "device-0".to_owned())],
         reserved: pods.iter().map(|pod| (*pod).to_owned()).collect(),
         ..ClaimSeen::default()
     };

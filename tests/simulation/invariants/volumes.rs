@@ -5,8 +5,8 @@ use crate::state::PodSeen;
 
 /// The volume of a pod, if its claim has one.
 fn volume_of<'a>(view: &'a View<'_>, pod: &PodSeen) -> Option<&'a str> {
-    let claim = (pod.namespace.clone(), pod.disk.clone()?);
-    view.now.disks.get(&claim)?.as_deref()
+    let claim = (pod.namespace.clone(), pod.volume_claim.clone()?);
+    view.now.volume_claims.get(&claim)?.as_deref()
 }
 
 /// Whether a pod may be on a node because of its volume: there is none yet, or it is there.
@@ -16,7 +16,10 @@ pub fn allows(view: &View<'_>, pod: &PodSeen, node: &str) -> bool {
 }
 
 pub fn elsewhere(view: &View<'_>) -> Option<String> {
-    let mut pods = view.before.holding(view.now).filter(|(_, pod)| pod.disk.is_some());
+    let mut pods = view
+        .before
+        .holding(view.now)
+        .filter(|(_, pod)| pod.volume_claim.is_some());
     let (pod, _) = pods.find(|(pod, _)| volume_of(view, pod).is_none() || !allows(view, pod, &pod.node))?;
     let volume = volume_of(view, pod);
     let where_it_is = volume.map(|name| view.now.volumes.get(name));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-const CLASS: &str = "disks";
+const CLASS: &str = "made";
 
 /// The class, which is there from the beginning.
 pub fn class() -> Value {
@@ -13,7 +13,7 @@ pub fn class() -> Value {
 }
 
 /// A claim for a volume.
-pub fn disk(name: &str, namespace: &str) -> Value {
+pub fn claim(name: &str, namespace: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": namespace},
         "spec": {"storageClassName": CLASS, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
