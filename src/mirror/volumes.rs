@@ -40,6 +40,8 @@ pub struct Volumes {
     users: Links,
     /// Claims by volume.
     claims_of: Links,
+    /// Unbound volumes by the claim that they are meant for.
+    meant_for: Links,
     /// As sent to the engine.
     offers: Table<Box<str>, VolumeInput>,
     capacities: Table<Box<str>, CapacityInput>,
@@ -180,19 +182,18 @@ impl Volumes {
     /// The input of an unbound volume; `None` if it is bound or not available.
     fn offer(&self, volume: &PersistentVolume) -> Option<VolumeInput> {
         let spec = volume.spec.as_ref()?;
-        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         if volume.metadata.deletion_timestamp.is_some() {
             return None;
         }
         let claim = match &spec.claim_ref {
             None => {
+                let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
                 (phase == Some("Available")).then_some(())?;
                 None
             }
             Some(claim) => {
-                matches!(phase, None | Some("" | "Pending" | "Available")).then_some(())?;
-                let key = object_key(claim.namespace.as_deref()?, claim.name.as_deref()?);
-                let known = self.claims.get(&key).and_then(|claim| claim.metadata.uid.as_deref());
+                let key = meant_for(volume)?;
+                let known = self.claims.get(&*key).and_then(|claim| claim.metadata.uid.as_deref());
                 let uid = claim.uid.as_deref().filter(|uid| !uid.is_empty());
                 if uid.is_some_and(|uid| known.is_some_and(|known| known != uid)) {
                     return None;
@@ -265,6 +266,11 @@ impl Entry for PersistentVolumeClaim {
         mirror.with_these_pods(&pods, out, |mirror| {
             put(&mut mirror.volumes.claims, &key, claim, there);
         });
+        // A claim of the same name with another uid does not get the volume of the one before.
+        let meant: Vec<_> = mirror.volumes.meant_for.to(&key).cloned().collect();
+        for volume in meant {
+            mirror.volumes.offer_changed(&volume, out);
+        }
     }
 }
 
@@ -275,6 +281,12 @@ impl Entry for PersistentVolume {
         let claims = mirror.volumes.claims_of.to(&key);
         let pods: BTreeSet<_> = claims.flat_map(|claim| mirror.volumes.users.to(claim)).collect();
         let pods: Vec<_> = pods.into_iter().cloned().collect();
+        if let Some(claim) = mirror.volumes.volumes.get(&key).and_then(|volume| meant_for(volume)) {
+            mirror.volumes.meant_for.remove(&claim, &key);
+        }
+        if let Some(claim) = meant_for(volume).filter(|_| there) {
+            mirror.volumes.meant_for.add(claim, &key);
+        }
         mirror.with_these_pods(&pods, out, |mirror| {
             put(&mut mirror.volumes.volumes, &key, volume, there);
         });
@@ -366,6 +378,14 @@ fn put<T>(table: &mut Table<Box<str>, Arc<T>>, key: &str, object: &Arc<T>, there
     } else {
         table.remove(key);
     }
+}
+
+/// The claim that an unbound volume names, as `namespace/name`.
+fn meant_for(volume: &PersistentVolume) -> Option<Box<str>> {
+    let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, None | Some("" | "Pending" | "Available")).then_some(())?;
+    Some(object_key(claim.namespace.as_deref()?, claim.name.as_deref()?))
 }
 
 /// Why a pod cannot use a claim.

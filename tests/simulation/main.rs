@@ -46,9 +46,6 @@ struct Args {
     /// Threads, each of which runs one seed after the other
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Pods with volumes, too: these find a fault that is still open (docs/simulation.md)
-    #[arg(long)]
-    volumes: bool,
     /// Run every seed twice and compare
     #[arg(long)]
     twice: bool,
@@ -129,7 +126,7 @@ fn main() -> ExitCode {
 
 /// Runs a seed; returns whether it passed, and the number of requests.
 fn one(seed: u64, args: &Args) -> (bool, u64) {
-    let steps = plan::draw(seed, args.steps, args.volumes);
+    let steps = plan::draw(seed, args.steps);
     let how = How {
         canary: None,
         story: args.story.clone(),
@@ -186,9 +183,8 @@ fn one(seed: u64, args: &Args) -> (bool, u64) {
         }
     }
     println!(
-        "again: cargo test --test simulation -- --from {seed} --seeds 1 --steps {}{}",
-        args.steps,
-        if args.volumes { " --volumes" } else { "" }
+        "again: cargo test --test simulation -- --from {seed} --seeds 1 --steps {}",
+        args.steps
     );
     (false, requests)
 }

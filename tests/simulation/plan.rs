@@ -209,15 +209,15 @@ pub struct Timed {
     pub then: Duration,
 }
 
-/// Draws the steps of a seed; `volumes`: with pods that have some.
-pub fn draw(seed: u64, steps: usize, volumes: bool) -> Vec<Timed> {
+/// Draws the steps of a seed.
+pub fn draw(seed: u64, steps: usize) -> Vec<Timed> {
     let mut random = fastrand::Rng::with_seed(seed);
     // Some seeds have no faults, some no hostile tenants, so that a failure is easier to read.
     let faults = random.u8(0..10) > 1;
     let hostile = random.u8(0..10) > 3;
     (0..steps)
         .map(|_| {
-            let step = one(&mut random, faults, hostile, volumes);
+            let step = one(&mut random, faults, hostile);
             let then = match random.u8(0..10) {
                 0..=3 => random.u64(1..40),
                 4..=7 => random.u64(40..700),
@@ -238,7 +238,7 @@ fn ends(random: &mut fastrand::Rng) -> Option<Ends> {
     })
 }
 
-fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool, volumes: bool) -> Step {
+fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
     let team = random.usize(0..TEAMS.len());
     let queue = random.usize(0..QUEUES.len());
     let which = random.usize(0..64);
@@ -381,14 +381,14 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool, volumes: bool) -
         118 => Step::ClaimGone(which),
         119 => Step::DevicesGone(random.usize(0..DEVICES.len())),
         120 => Step::DevicesBack(random.usize(0..DEVICES.len())),
-        121..=124 if volumes => Step::Volume {
+        121..=124 => Step::Volume {
             team,
             queue,
             gpus: random.u32(0..2),
             number: random.u32(0..4),
             ends: ends(random),
         },
-        125 if volumes => Step::VolumeClaimGone(which),
+        125 => Step::VolumeClaimGone(which),
         _ => Step::Wait,
     }
 }

@@ -45,9 +45,11 @@ pub(super) fn spawn(tasks: &mut JoinSet<&'static str>, shared: &Arc<Shared>) {
     let (changed, volumes) = (Arc::clone(&queue), Arc::downgrade(&all.volumes));
     all.claims.on_change(move |change| {
         changed.add(change.key.clone());
-        let named = change.old.and_then(|claim| claim.spec.as_ref()?.volume_name.clone());
-        if let (Some(name), None, Some(_)) = (named, change.new, volumes.upgrade()) {
-            changed.add(Key::new("", &name));
+        // The volumes of a claim that is gone, whether they were bound or not.
+        if let (Some(claim), None, Some(volumes)) = (change.old, change.new, volumes.upgrade()) {
+            for volume in volumes.list().iter().filter(|volume| names(volume, claim)) {
+                changed.add(Key::of(&volume.metadata));
+            }
         }
     });
     let (changed, claims) = (Arc::clone(&queue), Arc::downgrade(&all.claims));
@@ -120,25 +122,26 @@ impl Volumes {
     /// Makes a new volume available; one whose claim is gone is deleted or retained.
     async fn volume(&self, volume: &PersistentVolume) -> kube::Result<()> {
         let phase = phase(volume.status.as_ref().and_then(|status| status.phase.as_ref()));
-        if matches!(phase, "" | "Pending") {
-            return self.volume_phase(volume, "Available").await;
-        }
         let spec = volume.spec.as_ref();
-        let Some(named) = spec
-            .and_then(|spec| spec.claim_ref.as_ref())
-            .filter(|_| phase == "Bound")
-        else {
-            return Ok(());
+        let named = spec.and_then(|spec| spec.claim_ref.as_ref());
+        let Some(named) = named.filter(|named| named.uid.is_some()) else {
+            return match phase {
+                "" | "Pending" => self.volume_phase(volume, "Available").await,
+                _ => Ok(()),
+            };
         };
         let key = Key::new(
             named.namespace.as_deref().unwrap_or_default(),
             named.name.as_deref().unwrap_or_default(),
         );
-        if self
-            .claims
-            .get(&key)
-            .is_some_and(|claim| claim.metadata.uid == named.uid)
-        {
+        let claim = self.claims.get(&key);
+        if phase == "Released" || claim.is_some_and(|claim| claim.metadata.uid == named.uid) {
+            return Ok(());
+        }
+        // A volume may be seen before its claim.
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.shared.client.clone(), &key.ns);
+        let claim = claims.get_opt(&key.name).await?;
+        if claim.is_some_and(|claim| claim.metadata.uid == named.uid) {
             return Ok(());
         }
         let policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
@@ -218,7 +221,8 @@ impl Volumes {
     /// Binds a volume and a claim.
     async fn bind(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> kube::Result<()> {
         let name = volume.name_any();
-        let with_claim = json!({"spec": {"claimRef": reference(claim)}});
+        let seen = json!({"resourceVersion": volume.metadata.resource_version});
+        let with_claim = json!({"metadata": seen, "spec": {"claimRef": reference(claim)}});
         let (volumes, params) = (self.volumes_api(), PatchParams::default());
         volumes.patch(&name, &params, &Patch::Merge(&with_claim)).await?;
         self.volume_phase(volume, "Bound").await?;

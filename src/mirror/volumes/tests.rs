@@ -195,6 +195,31 @@ fn volumes_are_offered_until_they_have_their_claim() {
 }
 
 #[test]
+fn a_volume_meant_for_a_deleted_claim_is_not_offered_to_its_successor() {
+    let mut world = World::new();
+    let meant = |uid: &str| {
+        let meant = format!("claimRef: {{namespace: ns, name: c, uid: {uid}}}");
+        volume(&format!("{meant}}}, status: {{phase: Available}}}}"))
+    };
+    let successor = PackedObject::PersistentVolumeClaim(read(
+        "{metadata: {name: c, namespace: ns, uid: d}, spec: {storageClassName: late}}",
+    ));
+    let offered = ["volume v for Some(\"ns/c\")"];
+    world.tell(wanting("late", ""));
+    assert_eq!(told(&world.tell(meant("c"))), offered);
+    assert_eq!(told(&world.tell(successor.clone())), ["volume v gone"]);
+    assert_eq!(told(&world.tell(meant("d"))), offered, "its claim is the successor now");
+    assert_eq!(
+        told(&world.tell(wanting("late", ""))),
+        ["volume v gone"],
+        "the claim is seen late"
+    );
+    assert_eq!(told(&world.tell(successor)), offered);
+    world.gone(meant("d"));
+    assert!(world.0.volumes.meant_for.is_empty());
+}
+
+#[test]
 fn the_attributes_classes_of_claims_and_volumes_are_read() {
     let gold = "volumeAttributesClassName: gold";
     let none = "volumeAttributesClassName: ''";
