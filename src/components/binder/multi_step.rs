@@ -9,6 +9,7 @@
 //! | config maps | both, with their final content |
 //! | labels | the pod's groups |
 //! | pod group | none: if `always_bind_requests` is set, waits for the PodGroup object |
+//! | same devices | as for devices: a reservation pod that was deleted meanwhile is created again, and may hold another device |
 //! | binding | allocation and reservation of resource claims, then the Binding |
 //!
 //! The bind request is deleted when the watch shows the pod on its node: not before, or the scheduler could see neither.
@@ -53,17 +54,19 @@ enum Stage {
     ConfigMaps,
     Labels,
     PodGroup,
+    SameDevices,
     Binding,
 }
 
 /// The stages in order: slow ones first.
-const STAGES: [Stage; 7] = [
+const STAGES: [Stage; 8] = [
     Stage::BindRequest,
     Stage::Volumes,
     Stage::Devices,
     Stage::ConfigMaps,
     Stage::Labels,
     Stage::PodGroup,
+    Stage::SameDevices,
     Stage::Binding,
 ];
 
@@ -73,13 +76,16 @@ impl Stage {
         match self {
             Self::BindRequest | Self::ConfigMaps | Self::Labels => Some("objects"),
             Self::Volumes => Some("volumes"),
-            Self::Devices => Some("device"),
+            Self::Devices | Self::SameDevices => Some("device"),
             Self::PodGroup => Some("pod_group"),
             Self::Binding => None,
         }
     }
 }
 
+/// Why a bind fails whose reservation pod was replaced.
+const OTHER_DEVICE: &str =
+    "the pod's GPU group got another GPU while the pod was being bound, as its reservation pod was deleted";
 /// How often a conflicting object is read again.
 const LOOKS: usize = 4;
 /// How often to look for a bind request whose creation was not answered.
@@ -223,6 +229,12 @@ impl MultiStepBind {
             Stage::PodGroup if self.caller.context.settings.sharing.always_bind_requests => {
                 self.steps.step("wait for pod group", self.pod_group()).await?;
             }
+            // Nobody else may have got the device since the config maps were written.
+            Stage::SameDevices if shares => {
+                if self.devices().await? != done.devices {
+                    return Err(Stop::Failed(OTHER_DEVICE.to_owned()));
+                }
+            }
             Stage::Binding => {
                 self.pod()?;
                 let attempt = Attempt {
@@ -238,7 +250,12 @@ impl MultiStepBind {
                     Ending::Failed(why) => return Err(Stop::Failed(why.clone())),
                 }
             }
-            Stage::Volumes | Stage::Devices | Stage::ConfigMaps | Stage::Labels | Stage::PodGroup => {}
+            Stage::Volumes
+            | Stage::Devices
+            | Stage::ConfigMaps
+            | Stage::Labels
+            | Stage::PodGroup
+            | Stage::SameDevices => {}
         }
         Ok(())
     }

@@ -110,6 +110,25 @@ async fn a_gpu_stays_reserved_while_the_binding_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_whose_reservation_pod_goes_while_it_is_bound_gets_the_same_gpu_or_is_not_bound() {
+    for (gpu, bound) in [("GPU-1", true), ("GPU-2", false)] {
+        let case = Case::new().await;
+        let ordered = case.sharing("a").await;
+        case.watch().await;
+        let config_maps = Match::verb_on("create", "configmaps");
+        case.lab.fault(config_maps, Effect::Delay(seconds(2)), Times::Always);
+        case.with_device(ordered).await;
+        case.lose_reservations().await;
+        sleep(seconds(5)).await;
+        assert!(!case.is_bound("a").await, "no reservation pod holds its GPU");
+        case.report_device(gpu).await;
+        case.watch().await;
+        sleep(seconds(1)).await;
+        assert_eq!(case.is_bound("a").await, bound, "{gpu}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_scheduler_knows_of_a_reservation_before_it_is_requested_until_the_watch_shows_it() {
     let mut case = Case::reserving(Effect::Delay(seconds(3))).await;
     sleep(seconds(1)).await;
