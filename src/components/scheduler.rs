@@ -5,6 +5,7 @@
 //! cycles and a single pod is not delayed. A process that does not lead keeps its model up to date and decides nothing. Rules of
 //! scheduling are in the engine, and requests to the API server are sent by other components.
 
+mod arrivals;
 mod cycle;
 mod intake;
 mod look;
@@ -234,6 +235,8 @@ enum Trigger {
     Shares,
     /// Events about stale pod groups are to be repeated.
     Stale,
+    /// Nodes from other node pools get pods from now on.
+    Nodes,
     /// Selectors of devices are to be evaluated, which the begin of the loop does.
     Selectors,
     Cycle,
@@ -276,6 +279,7 @@ impl Scheduler {
             let wake = self.next_cycle();
             let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
             let (shares, stale, refresh) = (self.shown.due(), self.stale.next(), self.refresh_at);
+            let nodes = self.intake.arrivals.next();
             let check = self.self_check.due().filter(|_| self.missing.is_empty());
             self.context.heartbeat.wait();
             let trigger = tokio::select! {
@@ -300,6 +304,7 @@ impl Scheduler {
                     Trigger::Usage
                 }
                 () = until(shares.unwrap_or(at)), if shares.is_some() => Trigger::Shares,
+                () = until(nodes.unwrap_or(at)), if nodes.is_some() => Trigger::Nodes,
                 () = until(stale.unwrap_or(at)), if stale.is_some() => Trigger::Stale,
                 () = until(at), if wake.is_some() => Trigger::Cycle,
                 () = until(refresh.unwrap_or(at)), if refresh.is_some() => Trigger::Refresh,
@@ -336,6 +341,7 @@ impl Scheduler {
                     }
                     self.report_stale();
                 }
+                Trigger::Nodes => self.with_intake(|intake, all| intake.admit_nodes(now(), all)),
                 Trigger::Stale => self.report_stale(),
                 Trigger::Selectors => {}
                 Trigger::SelfCheck => self.self_check(),

@@ -17,6 +17,7 @@ use tracing::{error, warn};
 use crate::components::bus::Object;
 use crate::components::panics;
 use crate::components::retry;
+use crate::components::scheduler::arrivals::Arrivals;
 use crate::components::scheduler::second_model::{Origin, ToSecondModel};
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupKey, Name, Time};
@@ -41,6 +42,8 @@ pub struct Intake {
     pub core: SchedulerCore,
     /// Messages to the second model of a self-check, while one runs.
     pub second_model: Option<SyncSender<ToSecondModel>>,
+    /// Nodes that mirror and engine do not know yet.
+    pub arrivals: Arrivals,
     settings: mirror::Settings,
     policy: Policy,
     /// Pods of which the creation is requested.
@@ -106,6 +109,7 @@ impl Intake {
         Self {
             core: SchedulerCore::new(settings.clone(), policy.clone()),
             second_model: None,
+            arrivals: Arrivals::new(settings.shard.clone()),
             settings,
             policy,
             requested: Vec::new(),
@@ -165,8 +169,24 @@ impl Intake {
         }
     }
 
-    /// Applies a change.
+    /// Applies a change, except of a node that is held back.
     pub fn change(&mut self, change: &PackedChange, now: Time, everything: &Everything) -> Taken {
+        if self.arrivals.holds_back(change) {
+            return Taken::default();
+        }
+        self.apply(change, now, everything)
+    }
+
+    /// Applies the nodes that need not be held back any longer.
+    pub fn admit_nodes(&mut self, now: Time, everything: &Everything) -> Taken {
+        let mut taken = Taken::default();
+        for change in self.arrivals.due() {
+            taken.join(self.apply(&change, now, everything));
+        }
+        taken
+    }
+
+    fn apply(&mut self, change: &PackedChange, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
         if let Some(second_model) = &self.second_model
             && second_model
@@ -187,7 +207,7 @@ impl Intake {
         {
             // It has no effect if the pod of the name still holds its GPU.
             let requested = PackedChange::Requested(Arc::clone(requested));
-            taken.join(self.change(&requested, now, everything));
+            taken.join(self.apply(&requested, now, everything));
         }
         taken
     }
@@ -196,7 +216,7 @@ impl Intake {
     pub fn requested(&mut self, pod: Arc<Pod>, now: Time, everything: &Everything) -> Taken {
         let pod = Packed::pack(pod);
         self.requested.push(Arc::clone(&pod));
-        self.change(&PackedChange::Requested(pod), now, everything)
+        self.apply(&PackedChange::Requested(pod), now, everything)
     }
 
     /// Removes a pod that was about to be created, unless a watch has shown it.
@@ -204,7 +224,7 @@ impl Intake {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         self.requested.retain(|requested| *requested.pod.uid != *uid);
         let change = PackedChange::Deleted(PackedObject::Pod(Packed::pack(pod)));
-        self.change(&change, now, everything)
+        self.apply(&change, now, everything)
     }
 
     /// Evaluates some of the CEL selectors of devices that are not evaluated yet.
@@ -314,6 +334,7 @@ impl Intake {
             policy: self.policy.clone(),
             groupings: self.core.mirror.groupings(),
             requested: self.requested.clone(),
+            held: self.arrivals.held().map(Into::into).collect(),
             now,
         };
         Some((origin, messages))
@@ -363,7 +384,7 @@ impl Intake {
             self.core = core;
             let mut broken = None;
             everything(&mut |object| {
-                if broken.is_some() {
+                if broken.is_some() || self.arrivals.holds(&object) {
                     return;
                 }
                 let kept = object.clone();

@@ -1,12 +1,15 @@
 //! The second model of a self-check: it is built from the stores, gets every change that the first one gets, and is compared with it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
+use kube::ResourceExt;
 use tokio::time::Instant;
 
 use crate::clock;
+use crate::components::bus::Object;
 use crate::components::panics;
 use crate::components::watches::Stores;
 use crate::engine::input::Time;
@@ -30,6 +33,8 @@ pub struct Origin {
     pub groupings: Groupings,
     /// Pods of which the creation is requested.
     pub requested: Vec<Arc<packed::Pod>>,
+    /// The names of nodes that the first model does not know yet.
+    pub held: BTreeSet<Box<str>>,
     /// The time of all events.
     pub now: Time,
 }
@@ -63,7 +68,8 @@ impl SecondModel {
     fn build(origin: Origin, stores: &Stores) -> (Self, Answer) {
         let began = Instant::now();
         let mut core = SchedulerCore::new(origin.settings, origin.policy);
-        for object in stores.objects() {
+        let known = |object: &Object| !matches!(object, Object::Node(node) if origin.held.contains(&*node.name_any()));
+        for object in stores.objects().filter(known) {
             core.apply(&PackedChange::Applied(object.into()), origin.now);
         }
         for requested in origin.requested {

@@ -3,10 +3,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::*;
 use crate::api::names::annotation;
 use crate::api::{PodGroup, Queue};
+use crate::components::binder::LATE;
 use crate::components::watches::{Key, Stores};
 use crate::engine::input::{GroupKey, Time};
 use crate::engine::model::pod::Status;
@@ -174,6 +176,48 @@ fn a_bind_that_failed_meanwhile_is_not_waited_for() {
         .tell(unbound, NOW, &|tell| cluster.stores.objects().for_each(tell));
     assert_eq!(cluster.intake.waits_until(NOW), None);
     assert_eq!(cluster.bound(), ["first"]);
+}
+
+impl Cluster {
+    /// A node of this node pool, or of the default one, which is the shard's, with a GPU.
+    pub fn node(&mut self, name: &str, pool: Option<&str>) {
+        let resources = json!({"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "1"});
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let labels = pool.map(|pool| json!({"kai.scheduler/node-pool": pool}));
+        let metadata = json!({"name": name, "labels": labels});
+        self.tell(Object::Node(read(
+            json!({"metadata": metadata, "status": {"allocatable": resources, "conditions": ready}}),
+        )));
+    }
+
+    /// Whether mirror and engine know a node, after the nodes that are due are admitted.
+    fn knows(&mut self, node: &str) -> bool {
+        self.with_intake(|intake, all| intake.admit_nodes(NOW, all));
+        let nodes = &self.intake.core.engine.model().nodes();
+        nodes.id(node).is_some_and(|id| nodes[id].input.is_some())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_from_another_node_pool_gets_pods_once_the_decisions_of_that_are_known() {
+    let mut cluster = Cluster::new(1);
+    cluster.node("new", None);
+    assert!(cluster.knows("new"), "it was in no other node pool");
+    cluster.node("moves", Some("blue"));
+    cluster.node("moves", None);
+    assert!(!cluster.knows("moves"));
+    sleep(LATE / 2).await;
+    cluster.node("moves", None);
+    cluster.rebuilt();
+    assert!(!cluster.knows("moves"));
+    sleep(LATE / 2).await;
+    assert!(cluster.knows("moves"));
+    cluster.node("moves", Some("blue"));
+    assert!(!cluster.knows("moves"), "it has left at once");
+    cluster.node("moves", None);
+    cluster.node("moves", Some("blue"));
+    sleep(LATE).await;
+    assert!(!cluster.knows("moves"), "it has left again");
 }
 
 #[test]

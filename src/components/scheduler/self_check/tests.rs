@@ -140,6 +140,24 @@ async fn a_node_that_loses_gpus_is_no_difference() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_is_held_back_is_no_difference() {
+    let mut checked = Checked::new();
+    checked.cluster.node("moves", Some("blue"));
+    let mut steps = 0;
+    let ended = checked.next(|cluster| {
+        steps += 1;
+        if steps == 1 {
+            cluster.node("moves", None);
+        }
+    });
+    assert_eq!(ended.await.ending, Ending::Same);
+    assert!(
+        checked.cluster.intake.arrivals.next().is_some(),
+        "it is still held back"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_temporary_difference_is_not_reported() {
     let mut checked = Checked::new();
     // The store is ahead of the scheduler for as long as the first comparison takes.

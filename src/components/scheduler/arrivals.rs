@@ -1,0 +1,104 @@
+//! Nodes that move to this shard from another node pool: they are given to the mirror only after [`LATE`], when the watches show what the scheduler of the
+//! other node pool has decided about them. Otherwise both could give away the same resources. Which nodes belong to a shard follows from their labels alone: if
+//! the shard's node pool or the label's key changes, all components are started anew.
+
+use std::collections::{BTreeMap, HashSet};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use tokio::time::Instant;
+use tracing::info;
+
+use crate::components::binder::LATE;
+use crate::components::bus::Object;
+use crate::mirror::{PackedChange, PackedObject, Shard};
+
+/// The nodes of other node pools, and those that come from there.
+pub struct Arrivals {
+    shard: Shard,
+    /// Nodes of other node pools, by name.
+    outside: HashSet<Box<str>>,
+    /// Nodes that have come from other node pools: until when they are held back, and their last change.
+    held: BTreeMap<Box<str>, (Instant, PackedChange)>,
+}
+
+impl Arrivals {
+    /// Without nodes.
+    #[must_use]
+    pub fn new(shard: Shard) -> Self {
+        Self {
+            shard,
+            outside: HashSet::new(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a change is held back.
+    pub fn holds_back(&mut self, change: &PackedChange) -> bool {
+        match change {
+            PackedChange::Applied(PackedObject::Node(node)) => {
+                let came = self.note(node);
+                let name = node.name_any();
+                if let Some((_, last)) = self.held.get_mut(name.as_str()) {
+                    *last = change.clone();
+                } else if came {
+                    info!(
+                        node = name,
+                        "node has come from another node pool; it gets pods in a while"
+                    );
+                    self.held.insert(name.into(), (Instant::now() + LATE, change.clone()));
+                } else {
+                    return false;
+                }
+                true
+            }
+            PackedChange::Deleted(PackedObject::Node(node)) => {
+                let name = node.name_any();
+                self.outside.remove(name.as_str());
+                self.held.remove(name.as_str());
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the mirror is not to know an object yet.
+    #[must_use]
+    pub fn holds(&self, object: &Object) -> bool {
+        match object {
+            Object::Node(node) if !self.held.is_empty() => self.held.contains_key(node.name_any().as_str()),
+            _ => false,
+        }
+    }
+
+    /// The names of the nodes that are held back.
+    pub fn held(&self) -> impl Iterator<Item = &str> {
+        self.held.keys().map(|name| &**name)
+    }
+
+    /// When the next node is to be given to the mirror.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        self.held.values().map(|(until, _)| *until).min()
+    }
+
+    /// The nodes that need not be held back any longer.
+    pub fn due(&mut self) -> Vec<PackedChange> {
+        let now = Instant::now();
+        let due: Vec<_> = self.held.iter().filter(|(_, (until, _))| *until <= now).collect();
+        let names: Vec<_> = due.into_iter().map(|(name, _)| name.clone()).collect();
+        let changes = names.into_iter().filter_map(|name| self.held.remove(&name));
+        changes.map(|(_, change)| change).collect()
+    }
+
+    /// Records to which side a node belongs; returns whether it came from the other.
+    fn note(&mut self, node: &Node) -> bool {
+        let name = node.name_any();
+        if self.shard.selects(node) {
+            return self.outside.remove(name.as_str());
+        }
+        self.held.remove(name.as_str());
+        self.outside.insert(name.into());
+        false
+    }
+}
