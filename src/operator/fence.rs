@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt};
 use http::{Method, Request};
-use tokio::time::{Instant, sleep_until};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Layer, Service};
 
 /// Until when this process may write in a term. Clones share the state.
@@ -28,6 +29,8 @@ pub struct Fence {
 
 /// How often [`Fence::settled`] looks for answers.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long the answer to a write is waited for that nobody else waits for. Longer than a Lease is kept for it.
+const FOLLOWED: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 struct State {
@@ -132,6 +135,43 @@ impl Drop for UnderWay {
     }
 }
 
+/// A request that is sent. If nobody waits for the answer to a write any more, as at shutdown, it is still waited for, so that the fence is settled as soon as the
+/// write has arrived.
+struct Sent<T: Send + 'static> {
+    answer: Option<BoxFuture<'static, Result<T, BoxError>>>,
+    under_way: Option<UnderWay>,
+}
+
+impl<T: Send + 'static> Sent<T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, BoxError>> {
+        let Some(answer) = &mut self.answer else {
+            return Poll::Pending;
+        };
+        let polled = answer.as_mut().poll(cx);
+        if let Poll::Ready(answer) = &polled {
+            self.answer = None;
+            if let (Some(under_way), Ok(_)) = (&mut self.under_way, answer) {
+                under_way.answered = true;
+            }
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for Sent<T> {
+    fn drop(&mut self) {
+        let (Some(answer), Some(under_way)) = (self.answer.take(), self.under_way.take()) else {
+            return;
+        };
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            // It is moved into this task as a whole.
+            let mut under_way = under_way;
+            under_way.answered = matches!(timeout(FOLLOWED, answer).await, Ok(Ok(_)));
+        });
+    }
+}
+
 /// Puts a fence around a client's service.
 #[derive(Clone, Debug)]
 pub struct FenceLayer(pub Fence);
@@ -158,8 +198,8 @@ impl<S, B> Service<Request<B>> for FencedService<S>
 where
     S: Service<Request<B>>,
     S::Future: Send + 'static,
-    S::Response: 'static,
-    S::Error: Into<BoxError>,
+    S::Response: Send + 'static,
+    S::Error: Into<BoxError> + 'static,
 {
     type Response = S::Response;
     type Error = BoxError;
@@ -172,21 +212,19 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let mutating = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let fence = self.fence.clone();
-        let mut sent = Box::pin(self.inner.call(request));
-        let mut under_way = None;
+        let mut sent = Sent {
+            answer: Some(self.inner.call(request).map_err(Into::into).boxed()),
+            under_way: None,
+        };
         poll_fn(move |cx| {
             if mutating && !fence.is_open(Instant::now()) {
                 metrics::counter!("unikai_fenced_writes_total").increment(1);
                 return Poll::Ready(Err(Fenced.into()));
             }
             if mutating {
-                under_way.get_or_insert_with(|| UnderWay::new(fence.clone()));
+                sent.under_way.get_or_insert_with(|| UnderWay::new(fence.clone()));
             }
-            let answer = sent.as_mut().poll(cx).map_err(Into::into);
-            if let (Some(under_way), Poll::Ready(Ok(_))) = (&mut under_way, &answer) {
-                under_way.answered = true;
-            }
-            answer
+            sent.poll(cx)
         })
         .boxed()
     }

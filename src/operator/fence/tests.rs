@@ -136,7 +136,7 @@ where
     fence.extend(Instant::now() + HOUR);
     let server = tower::service_fn(|_: Request<()>| answer());
     let write = FenceLayer(fence.clone()).layer(server).call(request(method));
-    let write = tokio::spawn(tokio::time::timeout(Duration::from_secs(2), write));
+    let write = tokio::spawn(timeout(Duration::from_secs(2), write));
     tokio::task::yield_now().await;
     let began = Instant::now();
     fence.settled(Duration::from_secs(5)).await;
@@ -158,6 +158,32 @@ async fn a_fence_is_settled_once_no_write_can_arrive_any_more() {
     assert_eq!(seconds(settles_after(fails).await), 5.0, "so may one that failed");
     let read = settles_after_a(&Method::GET, future::pending).await;
     assert!(read.is_zero(), "reads are not waited for: {read:?}");
+}
+
+/// At shutdown the tasks that write end while their requests are under way.
+#[tokio::test(start_paused = true)]
+async fn a_fence_is_settled_once_a_write_is_answered_for_which_nobody_waits() {
+    let dropped = async |answered: bool| {
+        let fence = Fence::closed();
+        fence.extend(Instant::now() + HOUR);
+        let server = tower::service_fn(move |_: Request<()>| async move {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if answered {
+                return Ok::<_, BoxError>(());
+            }
+            future::pending().await
+        });
+        let write = FenceLayer(fence.clone()).layer(server).call(request(&Method::POST));
+        let write = timeout(Duration::from_millis(100), write);
+        assert!(write.await.is_err());
+        fence.close();
+        let began = Instant::now();
+        fence.settled(Duration::from_secs(5)).await;
+        began.elapsed()
+    };
+    let answered = dropped(true).await;
+    assert!(answered < Duration::from_millis(500), "{answered:?}");
+    assert!(dropped(false).await >= Duration::from_millis(4_900));
 }
 
 #[tokio::test]
