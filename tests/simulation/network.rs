@@ -387,8 +387,16 @@ impl Link {
 
     /// The request arrives at the server.
     async fn arrive(&self, call: &Call, note: &str) -> Result<Response<Body>, BoxError> {
-        self.look_at(call);
+        self.is_no_eviction_of_protected(call);
+        let forbidden = self.forbidden(call);
         let mut answer = self.service.clone().oneshot(self.wrong(call).request()).await;
+        // Its object may have moved to another node pool while the request was under way: then its resource version is an old one.
+        let conflicts = answer
+            .as_ref()
+            .is_ok_and(|answer| answer.status() == StatusCode::CONFLICT);
+        if let Some(what) = forbidden.filter(|_| !conflicts) {
+            self.run.story.violation("L-1", what);
+        }
         if call.writes_lease() && answer.as_ref().is_ok_and(|answer| answer.status().is_success()) {
             let (parts, body) = answer?.into_parts();
             let body = axum::body::to_bytes(body, usize::MAX).await?;
@@ -423,17 +431,16 @@ impl Link {
         call
     }
 
-    /// The rule that only the leader writes.
-    fn look_at(&self, call: &Call) {
+    /// What breaks the rule that only the leader writes.
+    fn forbidden(&self, call: &Call) -> Option<String> {
         let reads = matches!(call.method, Method::GET | Method::HEAD);
         if reads || call.path.contains("reviews") {
-            return;
+            return None;
         }
         // Leases elect the leader, and the first replica creates the certificate.
         if matches!(resource_of(&call.path), "leases" | "secrets") {
-            return;
+            return None;
         }
-        self.is_no_eviction_of_protected(call);
         let leases = self.run.leases();
         let holds = |name: &str| {
             let lease = leases.get(name);
@@ -443,14 +450,11 @@ impl Link {
             Some(pools) => pools.iter().any(|pool| holds(LEASES[usize::from(pool.is_some())])),
             None => LEASES.iter().any(|name| holds(name)),
         };
-        if !allowed {
+        (!allowed).then(|| {
             let holders = leases.iter().map(|(name, lease)| format!("{name} {}", lease.holder));
             let holders: Vec<_> = holders.collect();
-            self.run.story.violation(
-                "L-1",
-                format!("{} writes {} while the Leases are {holders:?}", self.name, call.line()),
-            );
-        }
+            format!("{} writes {} while the Leases are {holders:?}", self.name, call.line())
+        })
     }
 
     /// The rule that pods of whole, non-preemptible pod groups are not evicted.
