@@ -34,6 +34,7 @@ use crate::components::bus::{
     Bus, GroupKey, Kind, Note, Obstacle, ObstacleKind, Outcome, Severity, Subject, ToBinder, ToGrouper, ToPodGroups,
     ToQueues, ToScheduler, deliver,
 };
+use crate::components::figures::families;
 use crate::components::leadership::{Scope, Terms};
 use crate::components::panics;
 use crate::components::readiness::Handle;
@@ -286,6 +287,7 @@ impl Scheduler {
                 biased;
                 () = shutdown.cancelled() => {
                     self.shown.clear(&self.context);
+                    self.context.figures.forget(&[&families::SET_ASIDE], &self.shard.name);
                     return Ok(());
                 }
                 changed = leading.changed() => {
@@ -513,9 +515,13 @@ impl Scheduler {
             self.tell_owner("PodGroup", group.namespace(), group.name(), GROUP_FAILED.to_owned());
         }
         if let Some(counts) = self.intake.core.mirror.aside.news() {
-            for (kind, count) in counts {
-                metrics::gauge!("unikai_objects_set_aside", "kind" => *kind).set(*count as f64);
-            }
+            let shard = &*self.shard.name;
+            let all: Vec<_> = counts
+                .iter()
+                .map(|(kind, count)| ([("shard", shard), ("kind", *kind)], *count as f64))
+                .collect();
+            let series = all.iter().map(|(labels, count)| (&labels[..], *count));
+            self.context.figures.set_all(&families::SET_ASIDE, shard, series);
         }
     }
 

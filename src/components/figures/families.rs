@@ -330,12 +330,6 @@ pub const OF_THE_PROCESS: &[Family] = &[
         "Requests and connections to the API server that exceeded their deadline.",
     ),
     family(
-        Gauge,
-        "unikai_objects_set_aside",
-        &[("kind", &[])],
-        "Objects that exceed a limit or could not be read, and are ignored until they change.",
-    ),
-    family(
         Counter,
         "unikai_pod_changes_ignored_total",
         &[],
@@ -532,6 +526,12 @@ of_objects! {
         "unikai_gpus_free_on_one_node",
         &[("shard", &[])],
         "The largest number of free whole GPUs on one node."
+    );
+    SET_ASIDE = family(
+        Gauge,
+        "unikai_objects_set_aside",
+        &[("shard", &[]), ("kind", &[])],
+        "Objects that exceed a limit or could not be read, and that a shard's scheduler ignores until they change."
     );
     CONFIG_FINDINGS = family(
         Gauge,
