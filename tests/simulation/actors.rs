@@ -15,7 +15,8 @@ use tokio::time::sleep;
 use crate::plan::{Ends, ForgedField, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of};
 use crate::run::{self, Simulation};
 use crate::state::{APART, MOVED, OF_TENANT, PodSeen};
-use crate::{claims, volumes};
+use crate::sub_groups::SUB_GROUP;
+use crate::{claims, sub_groups, volumes};
 
 /// Who acts.
 pub struct Actors {
@@ -61,8 +62,10 @@ impl Actors {
         for (name, pool) in [("default", ""), (POOL, POOL)] {
             self.create_once_served(shard(name, pool)).await.expect("a shard");
         }
-        for object in claims::installed().chain([volumes::class()]) {
-            self.create_once_served(object).await.expect("devices and volumes");
+        for object in claims::installed().chain([volumes::class(), sub_groups::topology()]) {
+            self.create_once_served(object)
+                .await
+                .expect("devices, volumes and the topology");
         }
     }
 
@@ -130,6 +133,7 @@ impl Actors {
             | Step::Share { .. }
             | Step::Job { .. }
             | Step::Gang { .. }
+            | Step::Divided { .. }
             | Step::Claim { .. }
             | Step::Volume { .. }
             | Step::Grow(_) => {
@@ -232,16 +236,33 @@ impl Actors {
                 }
                 for number in 0..*pods {
                     let mut member = member(&self.name("member"), TEAMS[*team], QUEUES[*queue], &name, *gpus);
-                    // They end one by one.
-                    let ends = ends.map(|ends| Ends {
-                        after: ends.after + 3 * number,
-                        ..ends
-                    });
-                    end(&mut member, ends);
+                    end_in_turn(&mut member, *ends, number);
                     if *apart {
                         stay_apart(&mut member, &name);
                     }
                     let _ = create(&self.tenant, member).await;
+                }
+            }
+            Step::Divided {
+                team,
+                queue,
+                parts,
+                pods,
+                min,
+                gpus,
+                in_rack,
+                ends,
+            } => {
+                let (name, team, queue) = (self.name("gang"), TEAMS[*team], QUEUES[*queue]);
+                let group = sub_groups::divided(&name, team, queue, *parts, *min, *in_rack);
+                if create(&self.tenant, group).await.is_err() {
+                    return;
+                }
+                for number in 0..*parts * *pods {
+                    let part = number % parts;
+                    let mut pod = sub_groups::part(&self.name("part"), team, queue, &name, part, *gpus);
+                    end_in_turn(&mut pod, *ends, number);
+                    let _ = create(&self.tenant, pod).await;
                 }
             }
             Step::Claim {
@@ -365,7 +386,7 @@ impl Actors {
                     }
                     ForgedField::Owner => json!({"metadata": {"ownerReferences": [{
                         "apiVersion": "batch/v1", "kind": "Job", "name": "nosuch", "uid": "0d9d1fc5-1111-4222-8333-444455556666", "controller": true}]}}),
-                    ForgedField::SubGroup => json!({"metadata": {"labels": {"kai.scheduler/subgroup-name": "nosuch"}}}),
+                    ForgedField::SubGroup => json!({"metadata": {"labels": {SUB_GROUP: "nosuch"}}}),
                 };
                 let api = self.pods(&victim.namespace);
                 let _ = api
@@ -630,6 +651,15 @@ fn end(pod: &mut Value, ends: Option<Ends>) {
         pod["metadata"]["annotations"]["unikai.dev/exit-code"] = json!(code.to_string());
         pod["spec"]["restartPolicy"] = json!("Never");
     }
+}
+
+/// The pods of a gang end one by one.
+fn end_in_turn(pod: &mut Value, ends: Option<Ends>, number: u32) {
+    let ends = ends.map(|ends| Ends {
+        after: ends.after + 3 * number,
+        ..ends
+    });
+    end(pod, ends);
 }
 
 /// Keeps a pod off nodes with others of its namespace that are called so.

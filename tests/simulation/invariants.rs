@@ -3,6 +3,7 @@
 
 mod claims;
 mod proof;
+mod sub_groups;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +73,11 @@ pub const ALWAYS: &[Rule] = &[
         id: "G-4",
         sentence: "each pod that is bound to a shared GPU is recorded on its reservation pod",
         broken: recorded,
+    },
+    Rule {
+        id: "T-1",
+        sentence: "the pods of a sub-group that is to be in one rack are in one when one of them is bound",
+        broken: sub_groups::in_several_racks,
     },
     Rule {
         id: "D-1",
@@ -270,7 +276,7 @@ impl History {
             }
             false
         });
-        for name in &now.bind_requests {
+        for name in now.bind_requests.keys() {
             self.requested.entry(name.clone()).or_insert((now.at, now.at)).1 = now.at;
         }
         self.requested.retain(|_, (_, last)| *last + LATE > now.at);
@@ -307,7 +313,7 @@ impl History {
                 .get(&(&**namespace, &**name))
                 .map(Vec::as_slice)
                 .unwrap_or_default();
-            if group.min < 2 || bound.len() >= group.min {
+            if group.min < 2 || group.missing(bound).values().all(|missing| *missing == 0) {
                 continue;
             }
             // Members end one by one, and not all of them need to succeed.
@@ -602,11 +608,11 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
     let (now, room) = (view.now, Room { view });
     now.pods.values().filter(|pod| waits(pod)).find_map(|pod| {
         let group = now.groups.get(&(pod.namespace.clone(), pod.group.clone()))?;
-        if group.min > 1 || pod.devices > 1 {
+        if group.min > 1 || pod.devices > 1 || !group.takes(pod) {
             return None;
         }
         // Another one may be on the node.
-        if pod.apart.is_some() || pod.in_no_sub_group || pod.without_config_map || !claims::are_its_own(view, pod) {
+        if pod.apart.is_some() || pod.without_config_map || !claims::are_its_own(view, pod) {
             return None;
         }
         // The pods of a group are tried in order, and none after one that does not fit, as in KAI.
@@ -655,19 +661,26 @@ fn gang_fits_but_waits(view: &View<'_>) -> Option<String> {
                 && !pod.deleting
                 && pod.portion == 0
                 && pod.apart.is_none()
-                && !pod.in_no_sub_group
+                && group.takes(pod)
                 && pod.claimed == 0
                 && pod.volume_claim.is_none()
         };
-        if group.min < 2 || !members().all(simple) {
+        let in_rack = group.sub_groups.values().any(|sub_group| sub_group.in_rack);
+        if group.min < 2 || in_rack || !members().all(simple) {
             return None;
         }
         let waiting: Vec<&PodSeen> = members().filter(|pod| waits(pod)).collect();
-        let (first, bound) = (waiting.first()?, members().count() - waiting.len());
-        let missing = group
-            .min
-            .checked_sub(bound)
-            .filter(|missing| (1..=waiting.len()).contains(missing))?;
+        let first = waiting.first()?;
+        let bound: Vec<&PodSeen> = members().filter(|pod| !waits(pod)).collect();
+        let missing = group.missing(&bound);
+        let can_be_whole = missing.iter().all(|(name, missing)| {
+            let of_it = waiting.iter().filter(|pod| pod.sub_group == *name);
+            of_it.count() >= *missing
+        });
+        let missing: usize = missing.values().sum();
+        if missing == 0 || !can_be_whole {
+            return None;
+        }
         let alike = |pod: &&PodSeen| (pod.gpus, pod.cpu, &pod.pool) == (first.gpus, first.cpu, &first.pool);
         if !waiting.iter().all(alike) || pool_of(&group.queue) != first.pool.as_deref() || group.pool != first.pool {
             return None;
@@ -751,7 +764,7 @@ fn left_over(view: &View<'_>) -> Option<String> {
         .collect();
     let left = [
         ("reservation pods", reservations),
-        ("bind requests", now.bind_requests.iter().cloned().collect()),
+        ("bind requests", now.bind_requests.keys().cloned().collect()),
         ("config maps", now.config_maps.iter().cloned().collect()),
         (
             "resource claims",

@@ -16,6 +16,7 @@ mod shrink;
 mod soak;
 mod state;
 mod story;
+mod sub_groups;
 mod volumes;
 
 use std::process::ExitCode;

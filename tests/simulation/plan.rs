@@ -26,6 +26,15 @@ pub const TEAMS: &[&str] = &["team-a", "team-b"];
 pub const NODES: &[(&str, u32)] = &[("gpu-1", 4), ("gpu-2", 4), ("gpu-3", 2), ("cpu-1", 0), ("blue-1", 4)];
 /// The nodes whose driver offers devices that pods claim, and how many.
 pub const DEVICES: &[(&str, u32)] = &[("gpu-1", 2), ("cpu-1", 2), ("blue-1", 1)];
+/// The rack of a node.
+pub fn rack_of(node: &str) -> &'static str {
+    match node {
+        "gpu-1" | "gpu-2" => "rack-1",
+        "gpu-3" | "cpu-1" => "rack-2",
+        _ => "rack-3",
+    }
+}
+
 /// The replicas.
 pub const REPLICAS: &[&str] = &["one", "two"];
 
@@ -86,6 +95,18 @@ pub enum Step {
         ends: Option<Ends>,
         /// Each member on a node of its own.
         apart: bool,
+    },
+    /// A pod group with sub-groups, each with so many pods, of which so many must run together.
+    Divided {
+        team: usize,
+        queue: usize,
+        parts: u32,
+        pods: u32,
+        min: u32,
+        gpus: u32,
+        /// The pods of each sub-group are in one rack.
+        in_rack: bool,
+        ends: Option<Ends>,
     },
     /// A pod that claims a device: by a claim of its own, or by one that others of its namespace may use, too.
     Claim {
@@ -244,7 +265,7 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
     let which = random.usize(0..64);
     let replica = random.usize(0..REPLICAS.len());
     let node = random.usize(0..NODES.len());
-    match random.u8(0..127) {
+    match random.u8(0..130) {
         0..=13 => Step::Pod {
             team,
             queue,
@@ -389,6 +410,19 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
             ends: ends(random),
         },
         125 => Step::VolumeClaimGone(which),
+        126..=128 => {
+            let pods = random.u32(1..4);
+            Step::Divided {
+                team,
+                queue,
+                parts: random.u32(1..4),
+                pods,
+                min: random.u32(1..=pods),
+                gpus: random.u32(0..3),
+                in_rack: random.bool(),
+                ends: ends(random),
+            }
+        }
         _ => Step::Wait,
     }
 }
@@ -415,6 +449,7 @@ pub fn some_kind(random: &mut fastrand::Rng) -> Option<&'static str> {
             Some("resourceslices"),
             Some("persistentvolumeclaims"),
             Some("persistentvolumes"),
+            Some("topologies"),
         ])
         .unwrap_or(&None)
 }

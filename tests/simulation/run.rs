@@ -20,6 +20,7 @@ use crate::network::{Canary, Link, LinksOfRun, WithState};
 use crate::plan::{self, NODES, PARENTS, QUEUES, REPLICAS, Step, Timed};
 use crate::state::{Kind, Reader, State};
 use crate::story::{Story, Violation};
+use crate::sub_groups::RACK;
 
 /// How often administrators try to put everything in order after the last fault, and how often at most: until webhooks are answered.
 const TRY_EVERY: Duration = Duration::from_secs(3);
@@ -339,7 +340,10 @@ fn with_state(server: &InProcess) -> WithState {
     let (server, reader) = (server.clone(), Mutex::new(Reader::default()));
     Arc::new(move |ask| {
         let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
-        ask(reader.read_kinds(&server, &[Kind::Node, Kind::Pod, Kind::PodGroup, Kind::Shard]));
+        ask(reader.read_kinds(
+            &server,
+            &[Kind::Node, Kind::Pod, Kind::PodGroup, Kind::BindRequest, Kind::Shard],
+        ));
     })
 }
 
@@ -355,6 +359,7 @@ pub fn node(name: &str, gpus: u32) -> NodeSpec {
     node.any_gpu = true;
     let pool = plan::pool_of(name).map(|pool| (plan::POOL_LABEL.to_owned(), pool.to_owned()));
     node.labels.extend(pool);
+    node.labels.insert(RACK.to_owned(), plan::rack_of(name).to_owned());
     node
 }
 

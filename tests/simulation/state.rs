@@ -8,6 +8,7 @@ use serde_json::Value;
 use unikai::devcluster::apiserver::in_process::{InProcess, Stored};
 
 use crate::plan::{POOL_LABEL, TEAMS};
+use crate::sub_groups::{RACK, SUB_GROUP};
 
 /// The label of a PodGroup that a tenant wrote in the grouper's place.
 pub const OF_TENANT: &str = "of-tenant";
@@ -47,8 +48,8 @@ pub struct PodSeen {
     pub waiting_message: Option<String>,
     pub non_preemptible: bool,
     pub pool: Option<String>,
-    /// Its label names a sub-group. No pod group has any here.
-    pub in_no_sub_group: bool,
+    /// The sub-group that its label names, whether there is one or not.
+    pub sub_group: Option<String>,
     /// It got a part of a GPU after admission, which gives such pods their ConfigMap.
     pub without_config_map: bool,
     /// The names of its claims, as far as they are made.
@@ -82,6 +83,15 @@ pub struct NodeSeen {
     pub open: bool,
     pub pool: Option<String>,
     pub moved: bool,
+    pub rack: Option<String>,
+}
+
+/// A sub-group of a pod group.
+#[derive(Clone, Debug, Default)]
+pub struct SubGroupSeen {
+    pub min: usize,
+    /// Its pods must be in one rack.
+    pub in_rack: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -92,6 +102,29 @@ pub struct GroupSeen {
     /// A tenant wrote it in the grouper's place.
     pub of_tenant: bool,
     pub pool: Option<String>,
+    pub sub_groups: BTreeMap<String, SubGroupSeen>,
+}
+
+impl GroupSeen {
+    /// Whether a pod that names this pod group is a member: it names one of the sub-groups, or there are none.
+    pub fn takes(&self, pod: &PodSeen) -> bool {
+        match &pod.sub_group {
+            Some(name) => self.sub_groups.contains_key(name),
+            None => self.sub_groups.is_empty(),
+        }
+    }
+
+    /// How many of these pods its minimum lacks, or that of each sub-group.
+    pub fn missing(&self, pods: &[&PodSeen]) -> BTreeMap<Option<String>, usize> {
+        if self.sub_groups.is_empty() {
+            return BTreeMap::from([(None, self.min.saturating_sub(pods.len()))]);
+        }
+        let missing = self.sub_groups.iter().map(|(name, sub_group)| {
+            let there = pods.iter().filter(|pod| pod.sub_group.as_ref() == Some(name));
+            (Some(name.clone()), sub_group.min.saturating_sub(there.count()))
+        });
+        missing.collect()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -133,7 +166,8 @@ pub struct State {
     pub nodes: BTreeMap<String, NodeSeen>,
     pub groups: BTreeMap<(String, String), GroupSeen>,
     pub queues: BTreeMap<String, QueueSeen>,
-    pub bind_requests: BTreeSet<String>,
+    /// The bind requests, each with its node.
+    pub bind_requests: BTreeMap<String, String>,
     pub claims: BTreeMap<(String, String), ClaimSeen>,
     /// The devices that drivers offer, by slice: their node and name.
     pub offered: BTreeMap<String, Vec<(String, String)>>,
@@ -150,7 +184,7 @@ pub struct State {
 }
 
 /// A kind that the rules are about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     Pod,
     Node,
@@ -208,11 +242,12 @@ impl Kind {
     }
 }
 
-/// Reads what the API server stores. Pods are the most objects, and only those that have changed since are read again.
+/// Reads what the API server stores. Only objects that have changed since are read again.
 #[derive(Default)]
 pub struct Reader {
     state: State,
-    pods: HashMap<usize, Stored>,
+    /// The objects that were read, by address.
+    read: HashMap<Kind, HashMap<usize, Stored>>,
 }
 
 impl Reader {
@@ -225,13 +260,7 @@ impl Reader {
     /// The same, of these kinds only.
     pub fn read_kinds(&mut self, server: &InProcess, kinds: &[Kind]) -> &State {
         for kind in kinds.iter().copied() {
-            let objects = kind.stored_in(server);
-            if kind == Kind::Pod {
-                self.read_pods(objects);
-                continue;
-            }
-            self.state.clear(kind);
-            objects.iter().for_each(|stored| self.state.put(kind, stored));
+            self.read_kind(kind, kind.stored_in(server));
         }
         &self.state
     }
@@ -241,8 +270,8 @@ impl Reader {
         &self.state
     }
 
-    fn read_pods(&mut self, objects: Vec<Stored>) {
-        let mut before = std::mem::take(&mut self.pods);
+    fn read_kind(&mut self, kind: Kind, objects: Vec<Stored>) {
+        let mut before = self.read.remove(&kind).unwrap_or_default();
         let (mut new, mut now) = (Vec::new(), HashMap::with_capacity(objects.len()));
         for stored in objects {
             if before.remove(&stored.address()).is_none() {
@@ -250,9 +279,9 @@ impl Reader {
             }
             now.insert(stored.address(), stored);
         }
-        self.pods = now;
-        before.values().for_each(|gone| self.state.remove(Kind::Pod, gone));
-        new.iter().for_each(|stored| self.state.put(Kind::Pod, stored));
+        self.read.insert(kind, now);
+        before.values().for_each(|gone| self.state.remove(kind, gone));
+        new.iter().for_each(|stored| self.state.put(kind, stored));
     }
 }
 
@@ -296,7 +325,10 @@ impl State {
             Kind::Node => drop(self.nodes.insert(name, node(stored))),
             Kind::PodGroup => drop(self.groups.insert((namespace, name), group(stored))),
             Kind::Queue => drop(self.queues.insert(name, queue(stored))),
-            Kind::BindRequest => drop(self.bind_requests.insert(format!("{namespace}/{name}"))),
+            Kind::BindRequest => {
+                let node = text(&stored["spec"]["selectedNode"]);
+                self.bind_requests.insert(format!("{namespace}/{name}"), node);
+            }
             Kind::ResourceClaim => drop(self.claims.insert((namespace, name), claim(stored))),
             Kind::ResourceSlice => drop(self.offered.insert(name, slice(stored))),
             Kind::VolumeClaim => {
@@ -388,6 +420,10 @@ impl State {
                 let groups = [pod.group.clone(), format!("pg-{name}-{}", pod.uid)];
                 let groups = groups.map(|group| self.groups.get(&(namespace.to_owned(), group)));
                 let mut pools: Vec<_> = groups.into_iter().flatten().map(|group| group.pool.clone()).collect();
+                // Its pod group may be deleted while it is bound.
+                if let Some(node) = self.bind_requests.get(&format!("{namespace}/{name}")) {
+                    pools.extend(self.pools(&About::Node(node))?);
+                }
                 if pod.node.is_empty() {
                     pools.push(pod.pool.clone());
                 } else {
@@ -491,7 +527,7 @@ fn pod(stored: &Value) -> PodSeen {
         waiting_message: said.map(|condition| text(&condition["message"])),
         without_config_map: portion > 0 && annotation("runai/shared-gpu-configmap").is_none(),
         pool: meta["labels"][POOL_LABEL].as_str().map(str::to_owned),
-        in_no_sub_group: !meta["labels"]["kai.scheduler/subgroup-name"].is_null(),
+        sub_group: meta["labels"][SUB_GROUP].as_str().map(str::to_owned),
         non_preemptible: is_non_preemptible(&meta["labels"]["priorityClassName"]),
         claims: named.chain(made).map(str::to_owned).collect(),
         claimed: references.len(),
@@ -555,6 +591,7 @@ fn node(stored: &Value) -> NodeSeen {
     NodeSeen {
         pool: stored["metadata"]["labels"][POOL_LABEL].as_str().map(str::to_owned),
         moved: !stored["metadata"]["labels"][MOVED].is_null(),
+        rack: stored["metadata"]["labels"][RACK].as_str().map(str::to_owned),
         gpus: whole("nvidia.com/gpu"),
         cpu: milli(&allocatable["cpu"]),
         pods: whole("pods"),
@@ -580,12 +617,23 @@ fn queue(stored: &Value) -> QueueSeen {
 
 /// Reads a stored pod group.
 fn group(stored: &Value) -> GroupSeen {
+    let sub_groups = list(&stored["spec"]["subGroups"]).iter().map(|sub_group| {
+        let seen = SubGroupSeen {
+            min: sub_group["minMember"].as_u64().unwrap_or(0) as usize,
+            in_rack: !sub_group["topologyConstraint"]["requiredTopologyLevel"].is_null(),
+        };
+        (text(&sub_group["name"]), seen)
+    });
+    let sub_groups: BTreeMap<_, _> = sub_groups.collect();
+    let min = sub_groups.values().map(|sub_group| sub_group.min).sum();
+    let own_min = || stored["spec"]["minMember"].as_u64().unwrap_or(1) as usize;
     GroupSeen {
         queue: stored["spec"]["queue"].as_str().unwrap_or_default().to_owned(),
-        min: stored["spec"]["minMember"].as_u64().unwrap_or(1) as usize,
+        min: if sub_groups.is_empty() { own_min() } else { min },
         non_preemptible: is_non_preemptible(&stored["spec"]["priorityClassName"]),
         of_tenant: !stored["metadata"]["labels"][OF_TENANT].is_null(),
         pool: stored["metadata"]["labels"][POOL_LABEL].as_str().map(str::to_owned),
+        sub_groups,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{ALWAYS, AT_REST, EMPTY, History, Rule, broken};
-use crate::state::{ClaimSeen, GroupSeen, NodeSeen, PodSeen, QueueSeen, State};
+use crate::state::{ClaimSeen, GroupSeen, NodeSeen, PodSeen, QueueSeen, State, SubGroupSeen};
 
 /// What makes a state break a rule.
 type Defect = fn(&mut State);
@@ -25,6 +25,18 @@ const DEFECTS: &[(&str, Defect)] = &[
         }
     }),
     ("G-4", |state| bind(state, "second", |pod| share(pod, 500))),
+    ("T-1", |state| {
+        for (name, node) in [("second", "n1"), ("third", "n2")] {
+            bind(state, name, |pod| {
+                pod.group = "gang".to_owned();
+                pod.sub_group = Some("part".to_owned());
+                pod.node = node.to_owned();
+            });
+        }
+        let part = SubGroupSeen { min: 1, in_rack: true };
+        let key = ("team-a".to_owned(), "gang".to_owned());
+        state.groups.entry(key).or_default().sub_groups = [("part".to_owned(), part)].into();
+    }),
     ("D-1", |state| {
         ["x", "y"].iter().for_each(|name| claim(state, name, &[]));
     }),
@@ -70,7 +82,9 @@ const DEFECTS: &[(&str, Defect)] = &[
         add(state, "second", |pod| pod.waiting_message = None);
     }),
     ("A-4", |state| queue(state, "a").allocated = 0),
-    ("A-3", |state| state.bind_requests = ["team-a/first".to_owned()].into()),
+    ("A-3", |state| {
+        state.bind_requests = [("team-a/first".to_owned(), "n1".to_owned())].into()
+    }),
 ];
 
 /// Nodes, and a pod of a queue that shows it.
@@ -82,6 +96,7 @@ fn in_order() -> State {
             cpu: 16_000,
             pods: 30,
             open: true,
+            rack: Some(format!("rack of {name}")),
             ..NodeSeen::default()
         };
         state.nodes.insert(name.to_owned(), node);
