@@ -42,7 +42,7 @@ mod quantities;
 pub mod queues;
 pub mod readiness;
 mod repeats;
-mod retry;
+pub(crate) mod retry;
 mod runtime_classes;
 pub mod scaleup;
 pub mod scheduler;

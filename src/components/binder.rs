@@ -31,8 +31,6 @@ mod slow_jobs;
 mod stray_claims;
 mod volumes;
 
-pub use requests::LATE;
-
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

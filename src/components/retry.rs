@@ -31,6 +31,9 @@ impl Backoff {
 /// webhook of one namespace, do not block the rest.
 pub const LAGGING: Duration = Duration::from_secs(1);
 
+/// How long after it was sent a request that was not answered may take effect.
+pub const LATE: Duration = Duration::from_secs(10);
+
 /// Upper bound of the wait that a server may ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 

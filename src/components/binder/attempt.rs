@@ -13,11 +13,11 @@ use tracing::debug;
 
 use super::claim_turns::ClaimTurns;
 use super::claims::Claims;
-use super::requests::{AGAIN, LATE, TIMEOUT};
+use super::requests::{AGAIN, TIMEOUT};
 use crate::api::names::{annotation, condition, reason};
 use crate::clock;
 use crate::components::bus::{Evict, OrderedBind, PodRef, Step, StepLog};
-use crate::components::retry::{Failure, asked_pause, failure, is_unanswered, refused_by_budget};
+use crate::components::retry::{Failure, LATE, asked_pause, failure, is_unanswered, refused_by_budget};
 use crate::components::watches::{Stores, found_group, recorded_group};
 use crate::components::{Context, pods};
 use crate::engine::policy::DisruptionBudgets;

@@ -24,13 +24,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::claim_turns::ClaimTurns;
-use super::requests::LATE;
 use crate::api::bind_request::ExtendedResourceClaimAllocation;
 use crate::api::names::{annotation, finalizer};
 use crate::components::Context;
 use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::pods;
-use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::retry::{Backoff, Failure, LATE, failure};
 use crate::components::watches::Key;
 use crate::mirror::claims::requests;
 

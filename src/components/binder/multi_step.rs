@@ -31,7 +31,7 @@ use tracing::debug;
 use super::attempt::{Attempt, Ending, OTHER_GROUP, Report};
 use super::fraction::Variables;
 use super::groups::{Answer, GroupId, NoDevice};
-use super::requests::{Caller, LATE, RequestError};
+use super::requests::{Caller, RequestError};
 use super::volumes::{Volumes, Written};
 use super::{bind_request, fraction};
 use crate::api::BindRequest;
@@ -41,7 +41,7 @@ use crate::components::bus::{OrderedBind, StepLog};
 use crate::components::fractions::is_fractional;
 use crate::components::fractions::users::{Share, User};
 use crate::components::pods;
-use crate::components::retry::Failure;
+use crate::components::retry::{Failure, LATE};
 use crate::components::watches::Stores;
 use crate::engine::input::GpuKind;
 

@@ -16,8 +16,6 @@ use crate::components::runtime_classes::RuntimeClasses;
 
 /// Timeout of a request.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long after it was sent a request that was not answered may take effect.
-pub const LATE: Duration = Duration::from_secs(10);
 /// Attempts per request.
 const TRIES: u32 = 5;
 /// Backoff between attempts: initial and maximum.

@@ -14,12 +14,12 @@ use tokio::time::sleep;
 use tracing::{debug, error};
 
 use super::groups::{GroupId, NoDevice};
-use super::requests::{Caller, LATE, RequestError};
+use super::requests::{Caller, RequestError};
 use super::reservation;
 use crate::api::names::node_label;
 use crate::components::bus::{Schedulers, ToScheduler};
 use crate::components::fractions::users::{User, Users};
-use crate::components::retry::{Failure, failure};
+use crate::components::retry::{Failure, LATE, failure};
 use crate::components::watches::Stores;
 use crate::components::{fractions, panics, pods};
 use crate::random;

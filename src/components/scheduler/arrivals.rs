@@ -9,8 +9,8 @@ use kube::ResourceExt;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::components::binder::LATE;
 use crate::components::bus::Object;
+use crate::components::retry::LATE;
 use crate::mirror::{PackedChange, PackedObject, Shard};
 
 /// The nodes of other node pools, and those that come from there.

@@ -71,6 +71,8 @@ only one pool. Of several shards of one pool the oldest applies, and the others 
 A pod gets the label of its pool before it is bound. Pods, pod groups and nodes of a pool without a shard get the event
 `NoShardForNodePool`, pods also a condition, and `/state` counts such nodes by pool. If a shard is added, removed, or moved to another pool, the components are restarted.
 
+A node whose label is changed leaves its pool at once, and gets pods of the other pool after ten seconds, when all that was decided in the first one is known. A new node gets pods at once.
+
 While no shard has been created, Config and flags apply to the default pool. If all shards are deleted, nothing is scheduled.";
 
 /// Below it.

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::api::names::annotation;
 use crate::api::{PodGroup, Queue};
-use crate::components::binder::LATE;
+use crate::components::retry::LATE;
 use crate::components::watches::{Key, Stores};
 use crate::engine::input::{GroupKey, Time};
 use crate::engine::model::pod::Status;
