@@ -59,7 +59,7 @@ const CATCH_UP: Duration = Duration::from_secs(5);
 /// How long watches, and then lists, of an optional kind that was listed must be answered with nothing but that it is absent, until it counts as having
 /// no objects: all leave at once then, and decisions are made without them. One of several API servers may answer so while it starts or is upgraded, and
 /// all of them while a role is replaced.
-const ABSENT: Duration = Duration::from_secs(10);
+pub const ABSENT: Duration = Duration::from_secs(10);
 /// A watch is replaced, too, if it is not known by then what is missing, as the list of names and versions fails.
 const UNKNOWN: Duration = Duration::from_secs(15);
 /// Page size of the metadata list that catching up is compared with.

@@ -1,6 +1,6 @@
 //! Watches Config and SchedulingShards, publishes the effective configuration, and, while this process leads, creates missing objects and writes conditions.
 //!
-//! A kind that is not served or not readable counts as having no objects. The meaning of fields is in `config`; changes are applied
+//! A kind that is not served or not readable for a while counts as having no objects. The meaning of fields is in `config`; changes are applied
 //! in `operator`.
 
 use std::collections::BTreeMap;
@@ -34,6 +34,7 @@ use crate::components::leadership::{Leading, Scope};
 use crate::components::numa_daemon_set::Missing;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::Followed;
+use crate::components::watches::ABSENT;
 use crate::config::conditions::{self, conditions};
 use crate::config::{Report, Resolved, Resolver, Seen, Which};
 
@@ -76,6 +77,8 @@ struct Watched<K> {
     /// By name.
     conditions: BTreeMap<String, Vec<Condition>>,
     listed: bool,
+    /// Since when nothing else was answered than that the kind is absent, before it was listed. One of several API servers may answer so while it starts.
+    absent_since: Option<Instant>,
 }
 
 impl<K> Watched<K>
@@ -96,6 +99,7 @@ where
             listing: Vec::new(),
             conditions: BTreeMap::new(),
             listed: false,
+            absent_since: None,
         }
     }
 
@@ -122,11 +126,19 @@ where
             Err(error) => {
                 let kind = K::kind(&());
                 if is_absent(&error) {
+                    let since = *self.absent_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() < ABSENT {
+                        debug!(%kind, %error, "the kind is absent; it is looked for again");
+                        return Vec::new();
+                    }
                     if !self.listed {
                         warn!(%kind, %error, "the API server does not serve this kind, or the right to read it is missing; no objects of it are used");
                     }
                     self.listed = true;
-                } else if ConnectionFailed::is_cause_of(&error) {
+                    return Vec::new();
+                }
+                self.absent_since = None;
+                if ConnectionFailed::is_cause_of(&error) {
                     // It is logged once for all watches.
                     debug!(%kind, %error, "the watch failed; it is retried");
                 } else {

@@ -5,6 +5,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use unikai::api::{Config, SchedulingShard};
+use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, eventually, pod};
@@ -138,6 +139,27 @@ async fn scheduling_is_switched_off_and_on_while_other_components_run() {
     says(&lab, CONFIG, "Deployed", "True", generation).await;
     assert_eq!(lab.runs("waits").await, "gpu-1");
     operator.assert_no_errors();
+}
+
+/// As by an API server that does not know all definitions yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_that_is_not_served_for_a_moment_at_the_start_holds() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
+    let off = json!({"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": CONFIG},
+        "spec": {"scheduler": {"service": {"enabled": false}}}});
+    lab.create(off).await.unwrap();
+    let absent = Effect::Refuse {
+        code: 404,
+        retry_after: None,
+    };
+    let lists = Match::verb_on("list", "configs");
+    let absent = lab.server.faults().add(lists, absent, Times::Next(3));
+    lab.create(pod("waits", 1)).await.unwrap();
+    let _operator = lab.replica("one").await;
+    lab.says("waits", "SchedulingSwitchedOff").await;
+    assert_eq!(lab.server.faults().struck(absent), 3);
+    let waits = lab.pods().get("waits").await.unwrap();
+    assert_eq!(waits.spec.unwrap().node_name, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
