@@ -83,7 +83,7 @@ const DEFECTS: &[(&str, Defect)] = &[
     }),
     ("A-4", |state| queue(state, "a").allocated = 0),
     ("A-3", |state| {
-        state.bind_requests = [("team-a/first".to_owned(), "n1".to_owned())].into()
+        state.bind_requests = [("team-a/first".to_owned(), "n1".to_owned())].into();
     }),
 ];
 
