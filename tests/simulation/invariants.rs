@@ -215,7 +215,7 @@ pub struct History {
     partial: BTreeMap<String, u64>,
     /// The last renewal of each shard's Lease, and when it was first seen.
     renewed: BTreeMap<String, (String, u64)>,
-    /// When a shard was last without a leader.
+    /// When a shard was last without a leader, or without a scheduler or binder that is switched on.
     leaderless: u64,
     /// When each node was last changed.
     changed_nodes: BTreeMap<String, u64>,
@@ -297,7 +297,7 @@ impl History {
                 self.renewed.insert(shard.clone(), (renewal.clone(), now.at));
             }
         }
-        if self.renewed.values().any(|(_, at)| at + NOT_RENEWED < now.at) {
+        if now.evicts_none || self.renewed.values().any(|(_, at)| at + NOT_RENEWED < now.at) {
             self.leaderless = now.at;
         }
         // By the group in which they were bound. One that terminates is a member, as its node may be silent.

@@ -181,6 +181,8 @@ pub struct State {
     pub renewals: BTreeMap<String, String>,
     /// The node pools that have had their shard from the beginning.
     pub sharded: BTreeSet<String>,
+    /// The Config switches the scheduler or the binder off, without which no pod is evicted.
+    pub evicts_none: bool,
 }
 
 /// A kind that the rules are about.
@@ -198,10 +200,11 @@ pub enum Kind {
     ConfigMap,
     Lease,
     Shard,
+    Config,
 }
 
 impl Kind {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Pod,
         Self::Node,
         Self::PodGroup,
@@ -214,6 +217,7 @@ impl Kind {
         Self::ConfigMap,
         Self::Lease,
         Self::Shard,
+        Self::Config,
     ];
 
     /// Group, version and name of the kind.
@@ -231,6 +235,7 @@ impl Kind {
             Self::ConfigMap => ("", "v1", "ConfigMap"),
             Self::Lease => ("coordination.k8s.io", "v1", "Lease"),
             Self::Shard => ("kai.scheduler", "v1", "SchedulingShard"),
+            Self::Config => ("kai.scheduler", "v1", "Config"),
         };
         GroupVersionKind::gvk(group, version, kind)
     }
@@ -347,6 +352,10 @@ impl State {
                     self.renewals.insert(name, stored["spec"]["renewTime"].to_string());
                 }
             }
+            Kind::Config => {
+                let is_off = |component: &&str| stored["spec"][*component]["service"]["enabled"] == false;
+                self.evicts_none = ["scheduler", "binder"].iter().any(is_off);
+            }
             Kind::Shard => {
                 if stored["metadata"]["labels"][MOVED].is_null() {
                     self.sharded.insert(text(&stored["spec"]["partitionLabelValue"]));
@@ -370,6 +379,7 @@ impl State {
             Kind::Volume => drop(self.volumes.remove(&name)),
             Kind::ConfigMap => drop(self.config_maps.remove(&name)),
             Kind::Lease => drop(self.renewals.remove(&name)),
+            Kind::Config => self.evicts_none = false,
             Kind::Shard => drop(self.sharded.remove(&text(&stored["spec"]["partitionLabelValue"]))),
         }
     }
@@ -389,6 +399,7 @@ impl State {
             Kind::ConfigMap => self.config_maps.clear(),
             Kind::Lease => self.renewals.clear(),
             Kind::Shard => self.sharded.clear(),
+            Kind::Config => self.evicts_none = false,
         }
     }
 
