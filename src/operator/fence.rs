@@ -135,8 +135,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// A request that is sent. If nobody waits for the answer to a write any more, as at shutdown, it is still waited for, so that the fence is settled as soon as the
-/// write has arrived.
+/// A request that is sent. If nobody waits for the answer to a write any more while the fence is open, as at shutdown, it is still waited for, so that the fence is
+/// settled as soon as the write has arrived.
 struct Sent<T: Send + 'static> {
     answer: Option<BoxFuture<'static, Result<T, BoxError>>>,
     under_way: Option<UnderWay>,
@@ -163,6 +163,9 @@ impl<T: Send + 'static> Drop for Sent<T> {
         let (Some(answer), Some(under_way)) = (self.answer.take(), self.under_way.take()) else {
             return;
         };
+        if !under_way.fence.is_open(Instant::now()) {
+            return;
+        }
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
             // It is moved into this task as a whole.
@@ -218,6 +221,8 @@ where
         };
         poll_fn(move |cx| {
             if mutating && !fence.is_open(Instant::now()) {
+                // It may not have left as a whole, and is not driven on.
+                sent.answer = None;
                 metrics::counter!("unikai_fenced_writes_total").increment(1);
                 return Poll::Ready(Err(Fenced.into()));
             }

@@ -186,6 +186,33 @@ async fn a_fence_is_settled_once_a_write_is_answered_for_which_nobody_waits() {
     assert!(dropped(false).await >= Duration::from_millis(4_900));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_write_that_the_fence_refuses_is_not_driven_on() {
+    let fence = Fence::closed();
+    fence.extend(Instant::now() + HOUR);
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let server = tower::service_fn(move |_: Request<()>| {
+        let count = Arc::clone(&count);
+        async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, BoxError>(())
+        }
+    });
+    let mut write = FenceLayer(fence.clone()).layer(server).call(request(&Method::POST));
+    assert!(
+        write
+            .poll_unpin(&mut Context::from_waker(noop_waker_ref()))
+            .is_pending()
+    );
+    fence.close();
+    let refused = write.await.unwrap_err();
+    assert!(refused.is::<Fenced>());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(sent.load(Ordering::SeqCst), 0);
+}
+
 #[tokio::test]
 async fn no_bytes_are_sent_once_the_fence_is_closed() {
     use hyper_util::rt::TokioIo;

@@ -55,8 +55,9 @@ impl Page {
     fn sample(&mut self, line: &str) {
         let (series, value) = line.rsplit_once(' ').expect("a value");
         let value: f64 = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
-        // A node pool that has no shard any more has no leader.
-        assert!(value.is_finite() || line.starts_with("unikai_pool_leader{"), "{line}");
+        // Of a node pool that has no shard any more.
+        let leads_none = value.is_nan() && line.starts_with("unikai_pool_leader{");
+        assert!(value.is_finite() || leads_none, "{line}");
         let (name, labels) = match series.split_once('{') {
             Some((name, labels)) => (name, read_labels(labels.strip_suffix('}').expect("a closed brace"))),
             None => (series, BTreeMap::new()),
