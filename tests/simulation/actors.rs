@@ -133,7 +133,7 @@ impl Actors {
             | Step::Share { .. }
             | Step::Job { .. }
             | Step::Gang { .. }
-            | Step::Divided { .. }
+            | Step::SubGroups { .. }
             | Step::Claim { .. }
             | Step::Volume { .. }
             | Step::Grow(_) => {
@@ -243,10 +243,10 @@ impl Actors {
                     let _ = create(&self.tenant, member).await;
                 }
             }
-            Step::Divided {
+            Step::SubGroups {
                 team,
                 queue,
-                parts,
+                sub_groups,
                 pods,
                 min,
                 gpus,
@@ -254,13 +254,13 @@ impl Actors {
                 ends,
             } => {
                 let (name, team, queue) = (self.name("gang"), TEAMS[*team], QUEUES[*queue]);
-                let group = sub_groups::divided(&name, team, queue, *parts, *min, *in_rack);
+                let group = sub_groups::gang(&name, team, queue, *sub_groups, *min, *in_rack);
                 if create(&self.tenant, group).await.is_err() {
                     return;
                 }
-                for number in 0..*parts * *pods {
-                    let part = number % parts;
-                    let mut pod = sub_groups::part(&self.name("part"), team, queue, &name, part, *gpus);
+                for number in 0..*sub_groups * *pods {
+                    let sub_group = number % sub_groups;
+                    let mut pod = sub_groups::pod(&self.name("member"), team, queue, &name, sub_group, *gpus);
                     end_in_turn(&mut pod, *ends, number);
                     let _ = create(&self.tenant, pod).await;
                 }

@@ -97,10 +97,10 @@ pub enum Step {
         apart: bool,
     },
     /// A pod group with sub-groups, each with so many pods, of which so many must run together.
-    Divided {
+    SubGroups {
         team: usize,
         queue: usize,
-        parts: u32,
+        sub_groups: u32,
         pods: u32,
         min: u32,
         gpus: u32,
@@ -412,10 +412,10 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
         125 => Step::VolumeClaimGone(which),
         126..=128 => {
             let pods = random.u32(1..4);
-            Step::Divided {
+            Step::SubGroups {
                 team,
                 queue,
-                parts: random.u32(1..4),
+                sub_groups: random.u32(1..4),
                 pods,
                 min: random.u32(1..=pods),
                 gpus: random.u32(0..3),

@@ -19,11 +19,11 @@ pub fn topology() -> Value {
 }
 
 fn name(number: u32) -> String {
-    format!("part-{number}")
+    format!("sub-group-{number}")
 }
 
 /// A pod group with so many sub-groups, each with this minimum; `in_rack`: the pods of each are in one rack.
-pub fn divided(gang: &str, namespace: &str, queue: &str, parts: u32, min: u32, in_rack: bool) -> Value {
+pub fn gang(gang: &str, namespace: &str, queue: &str, sub_groups: u32, min: u32, in_rack: bool) -> Value {
     let sub_group = |number: u32| {
         let mut sub_group = json!({"name": name(number), "minMember": min});
         if in_rack {
@@ -32,13 +32,13 @@ pub fn divided(gang: &str, namespace: &str, queue: &str, parts: u32, min: u32, i
         sub_group
     };
     let mut group = group(gang, namespace, queue, 1);
-    group["spec"] = json!({"queue": queue, "subGroups": (0..parts).map(sub_group).collect::<Vec<_>>()});
+    group["spec"] = json!({"queue": queue, "subGroups": (0..sub_groups).map(sub_group).collect::<Vec<_>>()});
     group
 }
 
 /// A pod of a sub-group.
-pub fn part(pod: &str, namespace: &str, queue: &str, gang: &str, part: u32, gpus: u32) -> Value {
+pub fn pod(pod: &str, namespace: &str, queue: &str, gang: &str, sub_group: u32, gpus: u32) -> Value {
     let mut pod = member(pod, namespace, queue, gang, gpus);
-    pod["metadata"]["labels"][SUB_GROUP] = json!(name(part));
+    pod["metadata"]["labels"][SUB_GROUP] = json!(name(sub_group));
     pod
 }
