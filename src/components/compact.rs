@@ -66,6 +66,12 @@ impl<K: Serialize + DeserializeOwned + Resource> Compact<K> {
         self.length == json.len() && self.expand().is_some_and(|own| own == json)
     }
 
+    /// Whether both share one text.
+    #[must_use]
+    pub fn has_text_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text)
+    }
+
     /// The object, without resource version. `None` does not occur for JSON of [`Compact::json`].
     #[must_use]
     pub fn object(&self) -> Option<K> {

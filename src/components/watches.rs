@@ -9,6 +9,7 @@ mod catchup;
 mod charged;
 mod kinds;
 mod read;
+mod recent;
 mod store;
 
 use std::collections::{HashMap, HashSet};

@@ -10,6 +10,7 @@ use smol_str::SmolStr;
 use tokio::sync::watch;
 
 use super::kinds::Watched;
+use super::recent::Recent;
 use crate::components::compact::Compact;
 use crate::kinds::{Object, kinds, types};
 
@@ -135,14 +136,16 @@ type Objects<K> = HashMap<Box<str>, HashMap<Box<str>, Stored<K>>>;
 #[derive(Debug)]
 pub struct Store<K> {
     objects: RwLock<Objects<K>>,
+    recent: Arc<Recent<K>>,
     changes: watch::Sender<()>,
     listed: watch::Sender<bool>,
 }
 
-impl<K> Default for Store<K> {
+impl<K: Watched> Default for Store<K> {
     fn default() -> Self {
         Self {
             objects: RwLock::default(),
+            recent: Arc::default(),
             changes: watch::Sender::default(),
             listed: watch::Sender::default(),
         }
@@ -162,16 +165,26 @@ impl<K: Watched> Store<K> {
         self.read().get(namespace)?.get(name).cloned()
     }
 
+    /// A stored object, which may be read again soon.
+    fn read_again(&self, stored: &Stored<K>) -> Option<Arc<K>> {
+        if let Some(object) = self.recent.get(stored) {
+            return Some(object);
+        }
+        let object = stored.object()?;
+        self.recent.keep(stored, &object);
+        Some(object)
+    }
+
     /// An object by namespace (empty for cluster-scoped kinds) and name.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.stored(namespace, name)?.object()
+        self.read_again(&self.stored(namespace, name)?)
     }
 
     /// The same, if it has this uid.
     pub fn get_same(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Arc<K>> {
         let stored = self.stored(namespace, name)?;
-        (stored.uid() == uid).then(|| stored.object())?
+        (stored.uid() == uid).then(|| self.read_again(&stored))?
     }
 
     /// The same, if it has another uid.
@@ -228,7 +241,10 @@ impl<K: Watched> Store<K> {
 
     /// Every object as it is now, in order of namespace and name. Compact ones are decompressed one at a time by the iterator.
     pub fn objects(&self) -> impl Iterator<Item = Arc<K>> + Send + use<K> {
-        self.all().into_iter().filter_map(|stored| stored.object())
+        // Those that are kept are not replaced by these.
+        let recent = Arc::clone(&self.recent);
+        let all = self.all().into_iter();
+        all.filter_map(move |stored| recent.get(&stored).or_else(|| stored.object()))
     }
 
     /// Every object, in order of namespace and name.
@@ -259,7 +275,8 @@ impl<K: Watched> Store<K> {
             named.map(|(name, stored)| (name.clone(), stored.clone())).collect()
         };
         named.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
-        let objects = named.iter().take(most).filter_map(|(_, stored)| stored.object());
+        let objects = named.iter().take(most);
+        let objects = objects.filter_map(|(_, stored)| self.recent.get(stored).or_else(|| stored.object()));
         objects.filter(|object| fits(object)).collect()
     }
 
@@ -318,7 +335,14 @@ impl<K: Watched> Store<K> {
             self.changes.send_replace(());
         }
         gone.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        gone.into_iter().filter_map(|(_, stored)| stored.object()).collect()
+        gone.iter().filter_map(|(_, stored)| self.last_read(stored)).collect()
+    }
+
+    /// An object that is stored no more.
+    fn last_read(&self, gone: &Stored<K>) -> Option<Arc<K>> {
+        let object = self.recent.get(gone).or_else(|| gone.object());
+        self.recent.forget(gone.uid());
+        object
     }
 
     /// Removes and returns an object.
@@ -331,7 +355,7 @@ impl<K: Watched> Store<K> {
         }
         drop(objects);
         self.changes.send_replace(());
-        gone.object()
+        self.last_read(&gone)
     }
 
     /// The version of every object.
@@ -376,6 +400,7 @@ impl<K: Watched> Store<K> {
     pub fn insert(&self, object: K) -> (Arc<K>, Option<Stored<K>>) {
         let Key { namespace, name } = Key::of(object.meta());
         let (stored, object) = Stored::of(object);
+        self.recent.keep(&stored, &object);
         let mut objects = self.write();
         let named = objects.entry(namespace.into()).or_default();
         let previous = named.insert(name.into(), stored);

@@ -320,6 +320,33 @@ fn pods_are_found_by_their_labels_and_read_as_they_came() {
 }
 
 #[test]
+fn what_was_written_or_read_last_is_not_decompressed_again() {
+    let store = Store::<Pod>::default();
+    let pod = |name: &str, version: &str, node: &str| -> Pod {
+        let meta = json!({"namespace": "a", "name": name, "uid": name, "resourceVersion": version});
+        serde_json::from_value(json!({"metadata": meta, "spec": {"nodeName": node, "containers": []}})).unwrap()
+    };
+    let get = || store.get("a", "p").unwrap();
+    let (first, _) = store.insert(pod("p", "1", "n1"));
+    assert!(Arc::ptr_eq(&get(), &first));
+    let (second, _) = store.insert(pod("p", "2", "n2"));
+    assert!(Arc::ptr_eq(&get(), &second));
+    let key = Key::of(&second.metadata);
+    assert!(store.update_version(&key, &mut pod("p", "3", "n2")));
+    assert_eq!(*get(), pod("p", "3", "n2"), "in its version");
+    for other in 0..5_000 {
+        store.insert(pod(&other.to_string(), "4", "n1"));
+    }
+    let again = get();
+    assert_eq!(*again, pod("p", "3", "n2"));
+    assert!(Arc::ptr_eq(&get(), &again));
+    assert!(Arc::ptr_eq(&store.remove(&key).unwrap(), &again));
+    assert!(store.get("a", "p").is_none());
+    store.insert(pod("p", "5", "n3"));
+    assert_eq!(*get(), pod("p", "5", "n3"));
+}
+
+#[test]
 fn a_change_of_fields_that_nobody_reads_is_not_passed_on() {
     let watch = Watch::new();
     let mut state = State::<Pod>::new(&watch.stores.pods, &watch.handle);
