@@ -9,9 +9,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::mpsc;
 use tracing::{error, warn};
 
 use crate::components::bus::Object;
@@ -41,7 +41,7 @@ const FAILURES: u32 = 3;
 pub struct Intake {
     pub core: SchedulerCore,
     /// Messages to the second model of a self-check, while one runs.
-    pub second_model: Option<SyncSender<ToSecondModel>>,
+    pub second_model: Option<mpsc::Sender<ToSecondModel>>,
     /// Nodes that mirror and engine do not know yet.
     pub arrivals: Arrivals,
     settings: mirror::Settings,
@@ -323,11 +323,11 @@ impl Intake {
 
     /// Sends every change also to a second model from now on; returns what that is built from. `None`: objects are set aside after a panic, which the second
     /// model would not set aside.
-    pub fn start_second_model(&mut self, now: Time) -> Option<(Origin, Receiver<ToSecondModel>)> {
+    pub fn start_second_model(&mut self, now: Time) -> Option<(Origin, mpsc::Receiver<ToSecondModel>)> {
         if !self.core.mirror.aside.nothing_failed() {
             return None;
         }
-        let (sender, messages) = sync_channel(MESSAGES_MAX);
+        let (sender, messages) = mpsc::channel(MESSAGES_MAX);
         self.second_model = Some(sender);
         let origin = Origin {
             settings: self.settings.clone(),

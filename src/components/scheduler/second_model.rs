@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use kube::ResourceExt;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::clock;
@@ -121,13 +122,13 @@ pub struct Worker {
 
 struct Inline {
     second: SecondModel,
-    messages: Receiver<ToSecondModel>,
+    messages: mpsc::Receiver<ToSecondModel>,
     answers: Sender<Outcome>,
 }
 
 impl Worker {
     /// Begins to build the second model. `None`: the operating system gives no thread.
-    pub fn start(origin: Origin, stores: Arc<Stores>, messages: Receiver<ToSecondModel>) -> Option<Self> {
+    pub fn start(origin: Origin, stores: Arc<Stores>, messages: mpsc::Receiver<ToSecondModel>) -> Option<Self> {
         // Sending fails only once the self-check is given up, which ends `messages`, too.
         let (sender, answers) = channel();
         if clock::is_simulated() {
@@ -143,12 +144,15 @@ impl Worker {
                 inline: Some(Box::new(inline)),
             });
         }
+        let mut messages = messages;
         let work = move || {
             let worked = panics::catch(|| {
                 let (mut second, built) = SecondModel::build(origin, &stores);
                 let _ = sender.send(Ok(built));
-                for answer in messages.iter().filter_map(|message| second.handle(message)) {
-                    let _ = sender.send(Ok(answer));
+                while let Some(message) = messages.blocking_recv() {
+                    if let Some(answer) = second.handle(message) {
+                        let _ = sender.send(Ok(answer));
+                    }
                 }
             });
             if let Err(panic) = worked {
@@ -170,8 +174,10 @@ impl Worker {
                 messages,
                 answers,
             } = &mut **inline;
-            for answer in messages.try_iter().filter_map(|message| second.handle(message)) {
-                let _ = answers.send(Ok(answer));
+            while let Ok(message) = messages.try_recv() {
+                if let Some(answer) = second.handle(message) {
+                    let _ = answers.send(Ok(answer));
+                }
             }
         }
         match self.answers.try_recv() {
