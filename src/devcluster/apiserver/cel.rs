@@ -8,8 +8,8 @@ mod identifiers;
 mod tests;
 mod values;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ pub(super) struct Variable<'a> {
 /// A compiled expression.
 #[derive(Debug)]
 pub(super) struct Expression {
-    program: cel::Program,
+    program: Arc<cel::Program>,
     /// Which part of each variable the expression reads.
     reads: BTreeMap<String, analysis::Reads>,
     static_type: Option<JsonType>,
@@ -61,7 +61,7 @@ impl Computed {
     }
 
     fn read(&self, reads: &analysis::Reads) -> Result<cel::Value, String> {
-        let mut map = std::collections::HashMap::new();
+        let mut map = HashMap::new();
         for (name, value) in self.0.iter().filter(|(name, _)| reads.includes(name)) {
             map.insert(cel::objects::Key::from(name.as_str()), value.clone()?);
         }
@@ -80,12 +80,29 @@ static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
     Arc::new(environment)
 });
 
+/// Programs by their text. API servers in one process, as tests start them, have most expressions in common.
+static PROGRAMS: LazyLock<Mutex<HashMap<String, Arc<cel::Program>>>> = LazyLock::new(Mutex::default);
+/// How many are kept at most.
+const PROGRAMS_MAX: usize = 1_000;
+
+fn program(text: &str) -> Result<Arc<cel::Program>, String> {
+    let programs = || PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(program) = programs().get(text) {
+        return Ok(Arc::clone(program));
+    }
+    let program = ENVIRONMENT.compile(text);
+    let program = Arc::new(program.map_err(|error| format!("compilation failed: {error}"))?);
+    let mut programs = programs();
+    if programs.len() < PROGRAMS_MAX {
+        programs.insert(text.to_owned(), Arc::clone(&program));
+    }
+    Ok(program)
+}
+
 impl Expression {
     /// Compiles `text`, which may use `variables`; the error is a message for users.
     pub fn compile(text: &str, variables: &[Variable<'_>]) -> Result<Self, String> {
-        let program = ENVIRONMENT
-            .compile(text)
-            .map_err(|error| format!("compilation failed: {error}"))?;
+        let program = program(text)?;
         let analysis = Analysis::of(program.expression(), variables);
         if let Some(error) = analysis.errors.first() {
             return Err(format!("compilation failed: ERROR: <input>: {error}"));

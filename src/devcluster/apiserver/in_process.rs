@@ -86,6 +86,12 @@ impl InProcess {
         kube::Client::new(self.service(identity), "default")
     }
 
+    /// The revision of the last change to the objects of a resource; 0 if there was none.
+    #[must_use]
+    pub fn changed(&self, group: &str, plural: &str) -> u64 {
+        self.cluster.store.of(group, plural).changed()
+    }
+
     /// The stored objects of a resource, by namespace and name.
     #[must_use]
     pub fn objects(&self, group: &str, plural: &str) -> Vec<Stored> {

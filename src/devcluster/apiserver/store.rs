@@ -284,6 +284,11 @@ impl Table {
         }
     }
 
+    /// The revision of the last change that watchers were told of; 0 if there was none.
+    pub fn changed(&self) -> u64 {
+        self.signal.borrow().revision
+    }
+
     /// Wakes on changes.
     pub fn subscribe(&self) -> watch::Receiver<Signal> {
         self.signal.subscribe()

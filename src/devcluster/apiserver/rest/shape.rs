@@ -1,5 +1,7 @@
 //! Decoding: from the bytes of a client to an object in normal form, with types checked, unknown fields gone and defaults filled in.
 
+use std::fmt::Display;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
@@ -55,7 +57,7 @@ pub(super) fn admit(call: &Call, object: &mut Value, validation: FieldValidation
                 defaults::quantities(object).map_err(|error| cannot_be_handled(call, &error))?;
             }
             let normal = normalise(object).map_err(|error| cannot_be_handled(call, &error))?;
-            let unknown = lost(object, &normal, "");
+            let unknown = lost(object, &normal);
             let given = std::mem::replace(object, normal);
             keep_integers(&given, object);
             defaults::apply(&call.resource, object);
@@ -64,7 +66,7 @@ pub(super) fn admit(call: &Call, object: &mut Value, validation: FieldValidation
         Origin::Custom { .. } => {
             let given = object["metadata"].clone();
             let metadata = normalise::<ObjectMeta>(&given).map_err(|error| cannot_be_handled(call, &error))?;
-            let mut unknown = lost(&given, &metadata, "metadata");
+            let mut unknown = below("metadata", lost(&given, &metadata));
             object["metadata"] = metadata;
             let version = call.resource.custom().ok_or_else(ApiError::no_such_resource)?;
             unknown.extend(version.admit_shape(object));
@@ -163,29 +165,33 @@ fn keep_integers(given: &Value, normal: &mut Value) {
     }
 }
 
-/// Paths of fields with content that the normal form lacks.
-fn lost(given: &Value, normal: &Value, path: &str) -> Vec<String> {
+/// Paths of fields with content that the normal form lacks. Usually there are none, so no text is written before one is found.
+fn lost(given: &Value, normal: &Value) -> Vec<String> {
     match (given, normal) {
-        (Value::Object(given), Value::Object(normal)) => given
-            .iter()
-            .filter(|(_, value)| !value.is_null())
-            .flat_map(|(key, value)| {
-                let at = if path.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{path}.{key}")
-                };
-                normal
-                    .get(key)
-                    .map_or_else(|| vec![at.clone()], |normal| lost(value, normal, &at))
-            })
-            .collect(),
+        (Value::Object(given), Value::Object(normal)) => {
+            let with_content = given.iter().filter(|(_, value)| !value.is_null());
+            with_content
+                .flat_map(|(key, value)| match normal.get(key) {
+                    Some(normal) => below(key, lost(value, normal)),
+                    None => vec![key.clone()],
+                })
+                .collect()
+        }
         (Value::Array(given), Value::Array(normal)) => {
             let pairs = given.iter().zip(normal).enumerate();
             pairs
-                .flat_map(|(index, (given, normal))| lost(given, normal, &format!("{path}[{index}]")))
+                .flat_map(|(index, (given, normal))| below(format_args!("[{index}]"), lost(given, normal)))
                 .collect()
         }
         _ => Vec::new(),
     }
+}
+
+/// These paths as paths from one level above.
+fn below(at: impl Display, paths: Vec<String>) -> Vec<String> {
+    let longer = |path: String| {
+        let dot = if path.starts_with('[') { "" } else { "." };
+        format!("{at}{dot}{path}")
+    };
+    paths.into_iter().map(longer).collect()
 }
