@@ -243,7 +243,9 @@ impl History {
         self.refused = refused;
         self.new.clear();
         self.new_in_group.clear();
-        self.groups.extend(now.groups.keys().cloned());
+        let unseen = now.groups.keys().filter(|group| !self.groups.contains(*group));
+        let unseen: Vec<_> = unseen.cloned().collect();
+        self.groups.extend(unseen);
         let reservations = now.reservations();
         for (uid, pod) in &now.pods {
             if pod.on_node() && !self.bound.contains_key(uid) {
@@ -356,6 +358,9 @@ fn bound_once(view: &View<'_>) -> Option<String> {
 }
 
 fn node_overfull(view: &View<'_>) -> Option<String> {
+    if view.before.new.is_empty() {
+        return None;
+    }
     let new = view.before.new.iter().filter_map(|uid| view.before.bound.get(uid));
     let touched: BTreeSet<&str> = new.map(|pod| &*pod.node).collect();
     let mut on_nodes: BTreeMap<&str, Vec<&PodSeen>> = touched.into_iter().map(|node| (node, Vec::new())).collect();
@@ -475,6 +480,9 @@ fn exceeded(
     charged: fn(&PodSeen) -> i64,
     most: fn(&QueueSeen) -> Option<i64>,
 ) -> Option<String> {
+    if view.before.new_in_group.is_empty() {
+        return None;
+    }
     let mut used: BTreeMap<String, (i64, Vec<String>)> = BTreeMap::new();
     let mut touched = BTreeSet::new();
     for (pod, now) in view.before.holding(view.now) {
@@ -514,6 +522,9 @@ fn exceeded(
 }
 
 fn together(view: &View<'_>) -> Option<String> {
+    if view.before.new.is_empty() {
+        return None;
+    }
     let apart = |pod: &PodSeen| {
         pod.apart
             .clone()

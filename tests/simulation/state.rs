@@ -162,7 +162,10 @@ pub enum About<'a> {
 pub struct State {
     /// In ms of the run.
     pub at: u64,
+    /// By uid.
     pub pods: BTreeMap<String, PodSeen>,
+    /// The uids of pods, by namespace and name.
+    pub uids: BTreeMap<(String, String), String>,
     pub nodes: BTreeMap<String, NodeSeen>,
     pub groups: BTreeMap<(String, String), GroupSeen>,
     pub queues: BTreeMap<String, QueueSeen>,
@@ -239,33 +242,50 @@ impl Kind {
         };
         GroupVersionKind::gvk(group, version, kind)
     }
-
-    /// All objects of the kind.
-    fn stored_in(self, server: &InProcess) -> Vec<Stored> {
-        let resource = ApiResource::from_gvk(&self.of_api());
-        server.objects(&resource.group, &resource.plural)
-    }
 }
 
 /// Reads what the API server stores. Only objects that have changed since are read again.
-#[derive(Default)]
 pub struct Reader {
+    server: InProcess,
     state: State,
-    /// The objects that were read, by address.
-    read: HashMap<Kind, HashMap<usize, Stored>>,
+    kinds: Vec<KindRead>,
+}
+
+/// The objects of a kind that were read.
+struct KindRead {
+    kind: Kind,
+    resource: ApiResource,
+    /// The revision of the last change.
+    changed: u64,
+    /// By address.
+    objects: HashMap<usize, Stored>,
 }
 
 impl Reader {
+    pub fn new(server: &InProcess) -> Self {
+        let kinds = Kind::ALL.iter().map(|kind| KindRead {
+            kind: *kind,
+            resource: ApiResource::from_gvk(&kind.of_api()),
+            changed: 0,
+            objects: HashMap::new(),
+        });
+        Self {
+            server: server.clone(),
+            state: State::default(),
+            kinds: kinds.collect(),
+        }
+    }
+
     /// What is stored now; `at` is in ms of the run.
-    pub fn read(&mut self, server: &InProcess, at: u64) -> &State {
+    pub fn read(&mut self, at: u64) -> &State {
         self.state.at = at;
-        self.read_kinds(server, &Kind::ALL)
+        self.read_kinds(&Kind::ALL)
     }
 
     /// The same, of these kinds only.
-    pub fn read_kinds(&mut self, server: &InProcess, kinds: &[Kind]) -> &State {
-        for kind in kinds.iter().copied() {
-            self.read_kind(kind, kind.stored_in(server));
+    pub fn read_kinds(&mut self, kinds: &[Kind]) -> &State {
+        for read in self.kinds.iter_mut().filter(|read| kinds.contains(&read.kind)) {
+            read.read(&self.server, &mut self.state);
         }
         &self.state
     }
@@ -274,23 +294,35 @@ impl Reader {
     pub fn last(&self) -> &State {
         &self.state
     }
+}
 
-    fn read_kind(&mut self, kind: Kind, objects: Vec<Stored>) {
-        let mut before = self.read.remove(&kind).unwrap_or_default();
-        let (mut new, mut now) = (Vec::new(), HashMap::with_capacity(objects.len()));
-        for stored in objects {
+impl KindRead {
+    fn read(&mut self, server: &InProcess, state: &mut State) {
+        let ApiResource { group, plural, .. } = &self.resource;
+        let changed = server.changed(group, plural);
+        if changed == self.changed {
+            return;
+        }
+        self.changed = changed;
+        let mut before = std::mem::take(&mut self.objects);
+        let mut new = Vec::new();
+        for stored in server.objects(group, plural) {
             if before.remove(&stored.address()).is_none() {
                 new.push(stored.clone());
             }
-            now.insert(stored.address(), stored);
+            self.objects.insert(stored.address(), stored);
         }
-        self.read.insert(kind, now);
-        before.values().for_each(|gone| self.state.remove(kind, gone));
-        new.iter().for_each(|stored| self.state.put(kind, stored));
+        before.values().for_each(|gone| state.remove(self.kind, gone));
+        new.iter().for_each(|stored| state.put(self.kind, stored));
     }
 }
 
 impl State {
+    fn pod(&self, namespace: &str, name: &str) -> Option<&PodSeen> {
+        let uid = self.uids.get(&(namespace.to_owned(), name.to_owned()))?;
+        self.pods.get(uid)
+    }
+
     /// Whether a tenant has written a pod group with the name that the grouper gives to the one of this pod.
     pub fn has_own_group_of_tenant(&self, pod: &PodSeen) -> bool {
         let key = (pod.namespace.clone(), format!("pg-{}-{}", pod.name, pod.uid));
@@ -299,9 +331,10 @@ impl State {
 
     /// Whether a pod is of a non-preemptible pod group that has its minimum on nodes. A pod with a part of a GPU may have lost it.
     pub fn is_protected(&self, namespace: &str, name: &str) -> bool {
-        let mut pods = self.pods.values();
-        let pod = pods.find(|pod| pod.namespace == namespace && pod.name == name);
-        let Some(pod) = pod.filter(|pod| pod.ours && pod.on_node() && pod.portion == 0) else {
+        let Some(pod) = self
+            .pod(namespace, name)
+            .filter(|pod| pod.ours && pod.on_node() && pod.portion == 0)
+        else {
             return false;
         };
         let Some(group) = self.groups.get(&(pod.namespace.clone(), pod.group.clone())) else {
@@ -312,19 +345,13 @@ impl State {
         group.non_preemptible && members.count() >= group.min
     }
 
-    /// What the API server stores now.
-    pub fn of(server: &InProcess, at: u64) -> Self {
-        let mut reader = Reader::default();
-        reader.read(server, at);
-        reader.state
-    }
-
     /// Records an object as it is stored now.
     pub fn put(&mut self, kind: Kind, stored: &Value) {
         let (namespace, name) = key(stored);
         match kind {
             Kind::Pod => {
                 let pod = pod(stored);
+                self.uids.insert((namespace, name), pod.uid.clone());
                 self.pods.insert(pod.uid.clone(), pod);
             }
             Kind::Node => drop(self.nodes.insert(name, node(stored))),
@@ -368,7 +395,15 @@ impl State {
     pub fn remove(&mut self, kind: Kind, stored: &Value) {
         let (namespace, name) = key(stored);
         match kind {
-            Kind::Pod => drop(self.pods.remove(&text(&stored["metadata"]["uid"]))),
+            Kind::Pod => {
+                let uid = text(&stored["metadata"]["uid"]);
+                let named = (namespace, name);
+                // Another pod may have its name by now.
+                if self.uids.get(&named) == Some(&uid) {
+                    self.uids.remove(&named);
+                }
+                self.pods.remove(&uid);
+            }
             Kind::Node => drop(self.nodes.remove(&name)),
             Kind::PodGroup => drop(self.groups.remove(&(namespace, name))),
             Kind::Queue => drop(self.queues.remove(&name)),
@@ -387,7 +422,10 @@ impl State {
     /// Removes all objects of a kind.
     pub fn clear(&mut self, kind: Kind) {
         match kind {
-            Kind::Pod => self.pods.clear(),
+            Kind::Pod => {
+                self.pods.clear();
+                self.uids.clear();
+            }
             Kind::Node => self.nodes.clear(),
             Kind::PodGroup => self.groups.clear(),
             Kind::Queue => self.queues.clear(),
@@ -425,8 +463,7 @@ impl State {
                 Some(vec![group.pool.clone()])
             }
             About::Pod { namespace, name } => {
-                let mut pods = self.pods.values();
-                let pod = pods.find(|pod| pod.namespace == namespace && pod.name == name)?;
+                let pod = self.pod(namespace, name)?;
                 // A tenant may write its pod group in the grouper's place, also after the bind.
                 let groups = [pod.group.clone(), format!("pg-{name}-{}", pod.uid)];
                 let groups = groups.map(|group| self.groups.get(&(namespace.to_owned(), group)));
