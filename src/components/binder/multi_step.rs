@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
@@ -33,13 +33,13 @@ use super::fraction::Variables;
 use super::groups::{Answer, GroupId, NoDevice};
 use super::requests::{Caller, RequestError};
 use super::volumes::{Volumes, Written};
-use super::{bind_request, fraction};
+use super::{bind_request, fraction, reservation};
 use crate::api::BindRequest;
 use crate::api::limits::{GPU_GROUPS_PER_POD, GPU_SHARE_BYTES};
-use crate::api::names::annotation;
+use crate::api::names::{annotation, label};
 use crate::components::bus::{OrderedBind, StepLog};
 use crate::components::fractions::is_fractional;
-use crate::components::fractions::users::{Share, User};
+use crate::components::fractions::users::{self, Share, User};
 use crate::components::pods;
 use crate::components::retry::{Failure, LATE};
 use crate::components::watches::Stores;
@@ -86,6 +86,9 @@ impl Stage {
 /// Why a bind fails whose reservation pod was replaced.
 const OTHER_DEVICE: &str =
     "the pod's GPU group got another GPU while the pod was being bound, as its reservation pod was deleted";
+/// For how long after its devices were reserved a bind takes them as reserved if the watch shows nothing else. A bind that takes longer asks the API server, too:
+/// the watch may be behind.
+const SURELY_RESERVED: Duration = Duration::from_secs(1);
 /// How often a conflicting object is read again.
 const LOOKS: usize = 4;
 /// How often to look for a bind request whose creation was not answered.
@@ -149,6 +152,8 @@ pub struct MultiStepBind {
 struct Done {
     request: Option<BindRequest>,
     devices: Vec<String>,
+    /// When the devices were reserved.
+    reserved: Option<Instant>,
     volumes: Written,
     config_maps: Vec<ConfigMap>,
     labels: Vec<String>,
@@ -223,6 +228,7 @@ impl MultiStepBind {
             }
             Stage::Devices if shares => {
                 done.devices = self.steps.step("reserve devices", self.devices()).await?;
+                done.reserved = Some(Instant::now());
             }
             Stage::ConfigMaps if shares => self.write_config_maps(done).await?,
             Stage::Labels if shares => self.write_labels(done).await?,
@@ -231,7 +237,8 @@ impl MultiStepBind {
             }
             // Nobody else may have got the device since the config maps were written.
             Stage::SameDevices if shares => {
-                if self.devices().await? != done.devices {
+                let same = Box::pin(self.has_same_devices(done));
+                if !self.steps.step("look at devices again", same).await? {
                     return Err(Stop::Failed(OTHER_DEVICE.to_owned()));
                 }
             }
@@ -410,6 +417,37 @@ impl MultiStepBind {
             })
         });
         try_join_all(asked).await
+    }
+
+    /// Whether the devices are still reserved for the pod.
+    async fn has_same_devices(&self, done: &Done) -> Result<bool, Stop> {
+        if self.devices().await? != done.devices {
+            return Ok(false);
+        }
+        if done.reserved.is_some_and(|at| at.elapsed() < SURELY_RESERVED) {
+            return Ok(true);
+        }
+        let namespace = &self.caller.context.settings.own_pods.reservation.namespace;
+        let api: Api<Pod> = Api::namespaced(self.caller.context.reads.clone(), namespace);
+        let uid = &*self.bind.placement.pod.uid;
+        for (id, device) in group_ids(&self.bind).iter().zip(&done.devices) {
+            // KAI gives its reservation pods other names.
+            let of_group = ListParams::default().labels(&format!("{}={}", label::GPU_GROUP, id.group));
+            let found = self.caller.call("look at a reservation pod", || api.list(&of_group));
+            let found = found
+                .await
+                .map_err(|error| Stop::of(error, "the reservation pod of its GPU group cannot be read"))?;
+            let reserves = |pod: &Pod| {
+                let is_there = pods::node(pod) == Some(&id.node)
+                    && pod.metadata.deletion_timestamp.is_none()
+                    && !pods::is_finished(pod);
+                is_there && reservation::device(pod) == Some(device) && users::of(pod).contains_key(uid)
+            };
+            if !found.items.iter().any(reserves) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     async fn write_config_maps(&self, done: &mut Done) -> Result<(), Stop> {

@@ -129,6 +129,25 @@ async fn a_pod_whose_reservation_pod_goes_while_it_is_bound_gets_the_same_gpu_or
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_whose_reservation_pod_went_while_the_watch_was_behind_is_not_bound() {
+    for (goes, bound) in [(false, true), (true, false)] {
+        let case = Case::new().await;
+        let ordered = case.sharing("a").await;
+        case.watch().await;
+        let config_maps = Match::verb_on("create", "configmaps");
+        case.lab.fault(config_maps, Effect::Delay(seconds(2)), Times::Always);
+        case.with_device(ordered).await;
+        if goes {
+            for pod in case.reservations().await {
+                case.lab.delete(&typed(&pod)).await;
+            }
+        }
+        sleep(seconds(5)).await;
+        assert_eq!(case.is_bound("a").await, bound, "it goes: {goes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_scheduler_knows_of_a_reservation_before_it_is_requested_until_the_watch_shows_it() {
     let mut case = Case::reserving(Effect::Delay(seconds(3))).await;
     sleep(seconds(1)).await;

@@ -8,7 +8,9 @@ use super::*;
 use crate::api::{BindRequest, PodGroup};
 use crate::components::binder::groups::{GroupId, NoDevice};
 use crate::components::binder::multi_step::{GroupRequest, MultiStepBind};
+use crate::components::binder::reservation;
 use crate::components::bus::Traces;
+use crate::components::fractions::users::User;
 use crate::engine::decision::Promise;
 
 /// How the manager of GPU groups answers.
@@ -44,6 +46,24 @@ impl Case {
             resumes: None,
             steps: Traces::channel().0.steps(),
         }
+    }
+
+    /// The reservation pod of the group is there, and records the pod: binds that take long ask the API server for it.
+    async fn is_reserved(&self) {
+        let (settings, uid) = (Settings::default(), &self.bind.placement.pod.uid);
+        let user = User {
+            namespace: "team".to_owned(),
+            name: "a".to_owned(),
+            share: self.bind.share.clone(),
+        };
+        let (users, account) = ([(uid.to_string(), user)].into(), &settings.own_pods.reservation);
+        let mut pod = reservation::pod("n1", "g", Vec::new(), &users, &settings.sharing, account);
+        let device = ("run.ai/reserve_for_gpu_index".to_owned(), "GPU-g".to_owned());
+        pod.metadata.annotations.get_or_insert_default().extend([device]);
+        let mut pod = json!(pod);
+        // No such class is there.
+        pod["spec"]["priorityClassName"] = Value::Null;
+        self.lab.create(pod).await;
     }
 
     /// The steps of the binds since the last call, as traces show them.
@@ -164,7 +184,13 @@ async fn a_pod_that_shares_a_gpu_is_bound_in_steps() {
             "create pods/binding 201"
         ]
     );
-    assert_eq!(case.traced(), ["write bind request", "reserve devices", "post binding"]);
+    let steps = [
+        "write bind request",
+        "reserve devices",
+        "look at devices again",
+        "post binding",
+    ];
+    assert_eq!(case.traced(), steps);
 }
 
 #[tokio::test(start_paused = true)]
@@ -334,6 +360,7 @@ async fn no_device_is_reserved_for_a_pod_that_was_bound_elsewhere_or_names_anoth
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_names_another_pod_group_while_a_device_is_reserved_is_not_bound() {
     let case = Case::new().await;
+    case.is_reserved().await;
     let change: fn(&mut Value) = |pod| pod["metadata"]["annotations"]["pod-group-name"] = json!("of-another-queue");
     let report = case.run_during("configmaps", change).await;
     let why = "the pod names another pod group than when its bind was decided";
@@ -516,6 +543,7 @@ async fn with_the_full_trail_the_bind_waits_for_the_pod_group() {
     let mut settings = Settings::default();
     settings.sharing.always_bind_requests = true;
     let mut case = Case::with(settings).await;
+    case.is_reserved().await;
     let name = ("pod-group-name".to_owned(), "pg".to_owned());
     case.bind.annotations.extend([name.clone()]);
     let (why, report) = case.fails().await;

@@ -94,7 +94,12 @@ async fn binds_are_traced_with_their_steps_and_why_they_failed() {
         told.push((pod.name.to_string(), steps, failed.is_some()));
     }
     told.sort();
-    let of_all = ["write bind request", "reserve devices", "post binding"];
+    let of_all = [
+        "write bind request",
+        "reserve devices",
+        "look at devices again",
+        "post binding",
+    ];
     assert_eq!(
         told,
         [
