@@ -25,7 +25,7 @@ use super::name;
 use super::packed::Pod;
 use crate::api::names::annotation;
 use crate::api::{BindRequest, limits};
-use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};
+use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput, RequestInput};
 use crate::engine::input::{Event, GpuRequest, Name, Needs, Table};
 use pools::{Errors, PoolKey, Slices, forget};
 use selectors::Selectors;
@@ -135,14 +135,31 @@ impl Claims {
             let own = named.claim.as_ref().filter(|_| !named.shared);
             let input = own.and_then(|claim| self.sent.get(claim));
             match input.filter(|input| input.allocation.is_none()) {
-                Some(input) => kind += &format!("{:?}{:?};", input.requests, input.constraints),
+                Some(input) => {
+                    kind += &format!("{}{:?};", self.text_of(&input.requests), input.constraints);
+                }
                 None => kind += &format!("{:?};", named.claim),
             }
         }
-        if let Some(extended) = &claims.extended {
-            kind += &format!("{:?}", extended.wanted);
+        for (resource, is_gpu, requests) in claims.extended.iter().flat_map(|extended| &extended.wanted) {
+            kind += &format!("{resource:?}{is_gpu}{};", self.text_of(requests));
         }
         kind
+    }
+
+    /// Requests as a text. What number a selector has depends on what was there before it, so each has its place in a list of their digests instead.
+    fn text_of(&self, requests: &[RequestInput]) -> String {
+        let (mut requests, mut digests) = (requests.to_vec(), Vec::new());
+        let options = requests.iter_mut().flat_map(|request| &mut request.options);
+        for selector in options.flat_map(|option| &mut option.selectors) {
+            let digest = self.selectors.digest(*selector);
+            let known = digests.iter().position(|known| *known == digest);
+            *selector = known.unwrap_or(digests.len()) as u32;
+            if known.is_none() {
+                digests.push(digest);
+            }
+        }
+        format!("{requests:?}{digests:?}")
     }
 
     /// GPUs in claims: those created for the pod, and those that its spec names.

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
+use sha2::{Digest, Sha256};
+
 use super::cel::Selector;
 use super::pools::PoolKey;
 use crate::api::limits;
@@ -29,6 +31,8 @@ fn namespace_of(user: &str) -> &str {
 /// A selector that is used.
 struct Known {
     text: String,
+    /// The SHA-256 of the text.
+    digest: [u8; 32],
     /// The namespace to whose limit it counts; empty: that of a class, without a limit.
     namespace: Box<str>,
     /// It is beyond the limits of its users' namespaces.
@@ -144,6 +148,7 @@ impl Selectors {
     fn insert(&mut self, text: &str) -> u32 {
         let fresh = Some(Known {
             text: text.to_owned(),
+            digest: Sha256::digest(text).into(),
             namespace: Box::default(),
             refused: true,
             compiled: None,
@@ -202,6 +207,12 @@ impl Selectors {
 
     fn known(&self, number: u32) -> Option<&Known> {
         self.known.get(number as usize)?.as_ref()
+    }
+
+    /// What identifies a selector in every process; `None` if there is none of this number.
+    #[must_use]
+    pub fn digest(&self, number: u32) -> Option<[u8; 32]> {
+        self.known(number).map(|known| known.digest)
     }
 
     /// Why a selector has no results, finally or until it is evaluated.

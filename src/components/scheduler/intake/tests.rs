@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -73,6 +74,8 @@ impl Cluster {
             Object::Queue(queue) => drop(self.stores.queues.insert(Queue::clone(&queue))),
             Object::PodGroup(group) => drop(self.stores.pod_groups.insert(PodGroup::clone(&group))),
             Object::Pod(pod) => drop(self.stores.pods.insert(Pod::clone(&pod))),
+            Object::DeviceClass(class) => drop(self.stores.device_classes.insert(DeviceClass::clone(&class))),
+            Object::ResourceClaim(claim) => drop(self.stores.resource_claims.insert(ResourceClaim::clone(&claim))),
             other => panic!("{other:?}"),
         }
         let taken = self.intake.change(&mirror::packed_change(object, true), NOW, &|tell| {

@@ -158,6 +158,30 @@ async fn a_node_that_is_held_back_is_no_difference() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn selectors_of_devices_that_came_in_another_order_are_no_difference() {
+    let mut checked = Checked::new();
+    let class = json!({"metadata": {"name": "gpu"}, "spec": {}});
+    checked.cluster.tell(Object::DeviceClass(read(class)));
+    // The stores show them by name.
+    for name in ["b", "a"] {
+        let selectors = json!([{"cel": {"expression": format!("device.driver == '{name}'")}}]);
+        let exactly =
+            json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "selectors": selectors});
+        let devices = json!({"requests": [{"name": "device", "exactly": exactly}]});
+        let claim = json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {"devices": devices}});
+        checked.cluster.tell(Object::ResourceClaim(read(claim)));
+        let Object::Pod(pod) = pod(&format!("claims-{name}"), 1, &json!({}), None) else {
+            unreachable!()
+        };
+        let mut pod = json!(*pod);
+        pod["spec"]["resourceClaims"] = json!([{"name": "device", "resourceClaimTemplateName": "template"}]);
+        pod["status"]["resourceClaimStatuses"] = json!([{"name": "device", "resourceClaimName": name}]);
+        checked.cluster.tell(Object::Pod(read(pod)));
+    }
+    assert_eq!(checked.finds().await, []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_temporary_difference_is_not_reported() {
     let mut checked = Checked::new();
     // The store is ahead of the scheduler for as long as the first comparison takes.
