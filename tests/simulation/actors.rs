@@ -62,7 +62,10 @@ impl Actors {
         for (name, pool) in [("default", ""), (POOL, POOL)] {
             self.create_once_served(shard(name, pool)).await.expect("a shard");
         }
-        for object in claims::installed().chain([volumes::class(), sub_groups::topology()]) {
+        for object in claims::installed()
+            .chain(volumes::installed())
+            .chain([sub_groups::topology()])
+        {
             self.create_once_served(object)
                 .await
                 .expect("devices, volumes and the topology");
@@ -167,6 +170,7 @@ impl Actors {
             | Step::BudgetGone(_)
             | Step::DevicesGone(_)
             | Step::DevicesBack(_)
+            | Step::VolumeBack(_)
             | Step::LabelNode(_) => simulation.actors().administrate(simulation, step).await,
         }
     }
@@ -250,11 +254,11 @@ impl Actors {
                 pods,
                 min,
                 gpus,
-                in_rack,
+                together,
                 ends,
             } => {
                 let (name, team, queue) = (self.name("gang"), TEAMS[*team], QUEUES[*queue]);
-                let group = sub_groups::gang(&name, team, queue, *sub_groups, *min, *in_rack);
+                let group = sub_groups::gang(&name, team, queue, *sub_groups, *min, *together);
                 if create(&self.tenant, group).await.is_err() {
                     return;
                 }
@@ -269,16 +273,17 @@ impl Actors {
                 team,
                 queue,
                 gpus,
+                wants,
                 shared,
                 ends,
             } => {
                 let shared = shared.map(|number| format!("{}{number}", claims::SHARED));
                 if let Some(name) = &shared {
-                    let _ = create(&self.tenant, claims::shared(name, TEAMS[*team])).await;
+                    let _ = create(&self.tenant, claims::shared(name, TEAMS[*team], *wants)).await;
                 }
                 let mut pod = pod(&self.name("claims"), TEAMS[*team], QUEUES[*queue], *gpus, 100);
                 end(&mut pod, *ends);
-                claims::claim(&mut pod, shared.as_deref());
+                claims::claim(&mut pod, shared.as_deref(), *wants);
                 let _ = create(&self.tenant, pod).await;
             }
             Step::Volume {
@@ -286,10 +291,11 @@ impl Actors {
                 queue,
                 gpus,
                 number,
+                kept,
                 ends,
             } => {
-                let claim = format!("volume-{number}");
-                let _ = create(&self.tenant, volumes::claim(&claim, TEAMS[*team])).await;
+                let claim = volumes::claim(*number, TEAMS[*team], *kept);
+                let _ = create(&self.tenant, claim.clone()).await;
                 let mut pod = pod(&self.name("mounts"), TEAMS[*team], QUEUES[*queue], *gpus, 100);
                 end(&mut pod, *ends);
                 volumes::mount(&mut pod, &claim);
@@ -470,6 +476,15 @@ impl Actors {
             Step::BudgetGone(team) => delete(&self.admin, &budget(TEAMS[*team], 0)).await,
             Step::DevicesGone(at) => delete(&self.admin, &claims::slice(*at)).await,
             Step::DevicesBack(at) => drop(create(&self.admin, claims::slice(*at)).await),
+            Step::VolumeBack(at) => {
+                let volume = volumes::kept(*at);
+                let mut stored = simulation.server.objects("", "persistentvolumes").into_iter();
+                let stored = stored.find(|stored| stored["metadata"]["name"] == volume["metadata"]["name"]);
+                if stored.is_some_and(|stored| stored["status"]["phase"] == "Released") {
+                    delete(&self.admin, &volume).await;
+                }
+                let _ = create(&self.admin, volume).await;
+            }
             _ => {}
         }
     }

@@ -76,7 +76,7 @@ pub const ALWAYS: &[Rule] = &[
     },
     Rule {
         id: "T-1",
-        sentence: "the pods of a sub-group that is to be in one rack are in one when one of them is bound",
+        sentence: "pods of sub-groups that are to be in one rack are in one when one of them is bound",
         broken: sub_groups::in_several_racks,
     },
     Rule {
@@ -90,9 +90,19 @@ pub const ALWAYS: &[Rule] = &[
         broken: claims::without_device,
     },
     Rule {
+        id: "D-3",
+        sentence: "a claim has the devices that it asks for",
+        broken: claims::unlike,
+    },
+    Rule {
         id: "P-1",
         sentence: "a pod on a node has its volume there",
         broken: volumes::elsewhere,
+    },
+    Rule {
+        id: "P-2",
+        sentence: "a volume is of one claim",
+        broken: volumes::of_claims,
     },
     Rule {
         id: "Q-1",
@@ -641,7 +651,7 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
         let (node, free_gpus) = room.nodes(pod.pool.as_deref()).find_map(|(name, node)| {
             let (free_gpus, cpu, pods) = room.free(name, node);
             let fits = free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1;
-            let fits = fits && claims::free(view, name) >= pod.claimed && volumes::allows(view, pod, name);
+            let fits = fits && claims::fit(view, pod, name) && volumes::allows(view, pod, name);
             fits.then_some((name, free_gpus))
         })?;
         let on = view.before.holding(now).filter(|(other, _)| other.node == *node);
@@ -676,7 +686,8 @@ fn gang_fits_but_waits(view: &View<'_>) -> Option<String> {
                 && pod.claimed == 0
                 && pod.volume_claim.is_none()
         };
-        let in_rack = group.sub_groups.values().any(|sub_group| sub_group.in_rack);
+        let mut names = group.sub_groups.keys();
+        let in_rack = names.any(|name| !group.in_rack_with(name).is_empty());
         if group.min < 2 || in_rack || !members().all(simple) {
             return None;
         }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use crate::claims::Wants;
 use crate::network::{CrashPoint, LinkFault};
+use crate::sub_groups::Together;
 
 /// The leaf queues.
 pub const QUEUES: &[&str] = &["a", "b", "c", "d"];
@@ -25,7 +27,9 @@ pub const TEAMS: &[&str] = &["team-a", "team-b"];
 /// The nodes: names and GPUs.
 pub const NODES: &[(&str, u32)] = &[("gpu-1", 4), ("gpu-2", 4), ("gpu-3", 2), ("cpu-1", 0), ("blue-1", 4)];
 /// The nodes whose driver offers devices that pods claim, and how many.
-pub const DEVICES: &[(&str, u32)] = &[("gpu-1", 2), ("cpu-1", 2), ("blue-1", 1)];
+pub const DEVICES: &[(&str, u32)] = &[("gpu-1", 4), ("cpu-1", 2), ("blue-1", 1)];
+/// The nodes of the volumes that exist before their claims.
+pub const KEPT: &[&str] = &["gpu-1", "gpu-1", "gpu-3", "cpu-1", "blue-1"];
 /// The rack of a node.
 pub fn rack_of(node: &str) -> &'static str {
     match node {
@@ -104,24 +108,25 @@ pub enum Step {
         pods: u32,
         min: u32,
         gpus: u32,
-        /// The pods of each sub-group are in one rack.
-        in_rack: bool,
+        together: Together,
         ends: Option<Ends>,
     },
-    /// A pod that claims a device: by a claim of its own, or by one that others of its namespace may use, too.
+    /// A pod that claims devices: by a claim of its own, or by one that others of its namespace may use, too.
     Claim {
         team: usize,
         queue: usize,
         gpus: u32,
+        wants: Wants,
         shared: Option<u32>,
         ends: Option<Ends>,
     },
-    /// A pod with a volume, which is made on the node of the first pod that has it.
+    /// A pod with a volume, which is made on the node of the first pod that has it, or exists before.
     Volume {
         team: usize,
         queue: usize,
         gpus: u32,
         number: u32,
+        kept: bool,
         ends: Option<Ends>,
     },
     /// Another pod for a pod group.
@@ -134,6 +139,8 @@ pub enum Step {
     ClaimGone(usize),
     /// A tenant deletes a volume that no pod has.
     VolumeClaimGone(usize),
+    /// An administrator makes a volume anew that exists before its claims, if the last one is deleted.
+    VolumeBack(usize),
     /// A tenant changes a field of a pod that accounting depends on.
     Forge {
         pod: usize,
@@ -396,6 +403,7 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
             team,
             queue,
             gpus: random.u32(0..2),
+            wants: *random.choice(&Wants::ALL).unwrap_or(&Wants::One),
             shared: (random.u8(0..4) == 0).then(|| random.u32(0..2)),
             ends: ends(random),
         },
@@ -407,9 +415,11 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
             queue,
             gpus: random.u32(0..2),
             number: random.u32(0..4),
+            kept: random.bool(),
             ends: ends(random),
         },
-        125 => Step::VolumeClaimGone(which),
+        125 if random.bool() => Step::VolumeClaimGone(which),
+        125 => Step::VolumeBack(random.usize(0..KEPT.len())),
         126..=128 => {
             let pods = random.u32(1..4);
             Step::SubGroups {
@@ -419,7 +429,14 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
                 pods,
                 min: random.u32(1..=pods),
                 gpus: random.u32(0..3),
-                in_rack: random.bool(),
+                together: *random
+                    .choice(&[
+                        Together::No,
+                        Together::InRack,
+                        Together::PreferRack,
+                        Together::AboveInRack,
+                    ])
+                    .unwrap_or(&Together::No),
                 ends: ends(random),
             }
         }

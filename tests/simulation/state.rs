@@ -7,8 +7,10 @@ use kube::core::GroupVersionKind;
 use serde_json::Value;
 use unikai::devcluster::apiserver::in_process::{InProcess, Stored};
 
+use crate::claims::Wants;
 use crate::plan::{POOL_LABEL, TEAMS};
 use crate::sub_groups::{RACK, SUB_GROUP};
+use crate::volumes::{VolumeClaimSeen, VolumeSeen};
 
 /// The label of a PodGroup that a tenant wrote in the grouper's place.
 pub const OF_TENANT: &str = "of-tenant";
@@ -92,6 +94,8 @@ pub struct SubGroupSeen {
     pub min: usize,
     /// Its pods must be in one rack.
     pub in_rack: bool,
+    /// The sub-group above it, and whether all pods of that must be in one rack.
+    pub above: Option<(String, bool)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -102,10 +106,27 @@ pub struct GroupSeen {
     /// A tenant wrote it in the grouper's place.
     pub of_tenant: bool,
     pub pool: Option<String>,
+    /// Those that have pods.
     pub sub_groups: BTreeMap<String, SubGroupSeen>,
 }
 
 impl GroupSeen {
+    /// The sub-groups that must be in one rack with this one, and itself if its pods must be in one rack.
+    pub fn in_rack_with(&self, name: &str) -> Vec<&str> {
+        let Some(sub_group) = self.sub_groups.get(name) else {
+            return Vec::new();
+        };
+        let is_together = |(other, seen): &(&String, &SubGroupSeen)| {
+            let below_the_same = matches!(&sub_group.above, Some((_, true))) && seen.above == sub_group.above;
+            below_the_same || (sub_group.in_rack && *other == name)
+        };
+        self.sub_groups
+            .iter()
+            .filter(is_together)
+            .map(|(other, _)| &**other)
+            .collect()
+    }
+
     /// Whether a pod that names this pod group is a member: it names one of the sub-groups, or there are none.
     pub fn takes(&self, pod: &PodSeen) -> bool {
         match &pod.sub_group {
@@ -139,6 +160,7 @@ pub struct QueueSeen {
 /// A claim for devices.
 #[derive(Clone, Debug, Default)]
 pub struct ClaimSeen {
+    pub wants: Wants,
     /// The devices allocated to it: their node and name.
     pub devices: Vec<(String, String)>,
     /// Uids of the pods that it is reserved for.
@@ -174,10 +196,8 @@ pub struct State {
     pub claims: BTreeMap<(String, String), ClaimSeen>,
     /// The devices that drivers offer, by slice: their node and name.
     pub offered: BTreeMap<String, Vec<(String, String)>>,
-    /// The claims for volumes, each with its volume.
-    pub volume_claims: BTreeMap<(String, String), Option<String>>,
-    /// The volumes, and the node on which each is, if it is not everywhere.
-    pub volumes: BTreeMap<String, Option<String>>,
+    pub volume_claims: BTreeMap<(String, String), VolumeClaimSeen>,
+    pub volumes: BTreeMap<String, VolumeSeen>,
     /// Those of tenants' pods.
     pub config_maps: BTreeSet<String>,
     /// When the Lease of each shard was renewed, by its own account.
@@ -364,10 +384,10 @@ impl State {
             Kind::ResourceClaim => drop(self.claims.insert((namespace, name), claim(stored))),
             Kind::ResourceSlice => drop(self.offered.insert(name, slice(stored))),
             Kind::VolumeClaim => {
-                let volume = stored["spec"]["volumeName"].as_str().map(str::to_owned);
-                self.volume_claims.insert((namespace, name), volume);
+                self.volume_claims
+                    .insert((namespace, name), VolumeClaimSeen::of(stored));
             }
-            Kind::Volume => drop(self.volumes.insert(name, node_of_volume(stored))),
+            Kind::Volume => drop(self.volumes.insert(name, VolumeSeen::of(stored))),
             Kind::ConfigMap => {
                 if TEAMS.contains(&&*namespace) && name != "kube-root-ca.crt" {
                     self.config_maps.insert(name);
@@ -589,6 +609,7 @@ fn claim(stored: &Value) -> ClaimSeen {
     let (meta, status) = (&stored["metadata"], &stored["status"]);
     let results = list(&status["allocation"]["devices"]["results"]).iter();
     ClaimSeen {
+        wants: Wants::of(&stored["spec"]),
         devices: results
             .map(|result| (text(&result["pool"]), text(&result["device"])))
             .collect(),
@@ -607,13 +628,6 @@ fn slice(stored: &Value) -> Vec<(String, String)> {
     devices
         .map(|device| (text(&spec["nodeName"]), text(&device["name"])))
         .collect()
-}
-
-/// The node that a stored volume is on.
-fn node_of_volume(stored: &Value) -> Option<String> {
-    let terms = list(&stored["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]).first()?;
-    let node = terms["matchExpressions"][0]["values"][0].as_str()?;
-    Some(node.to_owned())
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -665,10 +679,15 @@ fn queue(stored: &Value) -> QueueSeen {
 
 /// Reads a stored pod group.
 fn group(stored: &Value) -> GroupSeen {
-    let sub_groups = list(&stored["spec"]["subGroups"]).iter().map(|sub_group| {
+    let all = list(&stored["spec"]["subGroups"]);
+    let in_rack = |sub_group: &Value| !sub_group["topologyConstraint"]["requiredTopologyLevel"].is_null();
+    let sub_groups = all.iter().filter(|sub_group| !sub_group["minMember"].is_null());
+    let sub_groups = sub_groups.map(|sub_group| {
+        let above = all.iter().find(|above| above["name"] == sub_group["parent"]);
         let seen = SubGroupSeen {
             min: sub_group["minMember"].as_u64().unwrap_or(0) as usize,
-            in_rack: !sub_group["topologyConstraint"]["requiredTopologyLevel"].is_null(),
+            in_rack: in_rack(sub_group),
+            above: above.map(|above| (text(&above["name"]), in_rack(above))),
         };
         (text(&sub_group["name"]), seen)
     });

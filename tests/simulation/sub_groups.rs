@@ -10,6 +10,19 @@ pub const RACK: &str = "rack";
 pub const SUB_GROUP: &str = "kai.scheduler/subgroup-name";
 const TOPOLOGY: &str = "racks";
 
+/// How the pods of a gang in sub-groups are to be together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Together {
+    /// They may be anywhere.
+    No,
+    /// Those of a sub-group are in one rack.
+    InRack,
+    /// Those of a sub-group are in one rack if possible.
+    PreferRack,
+    /// There are sub-groups above these, each above every second one, and the pods below each are in one rack.
+    AboveInRack,
+}
+
 /// The topology, which is there from the beginning.
 pub fn topology() -> Value {
     json!({
@@ -22,17 +35,31 @@ fn name(number: u32) -> String {
     format!("sub-group-{number}")
 }
 
-/// A pod group with so many sub-groups, each with this minimum; `in_rack`: the pods of each are in one rack.
-pub fn gang(gang: &str, namespace: &str, queue: &str, sub_groups: u32, min: u32, in_rack: bool) -> Value {
-    let sub_group = |number: u32| {
+/// A pod group with so many sub-groups that have pods, each with this minimum.
+pub fn gang(gang: &str, namespace: &str, queue: &str, sub_groups: u32, min: u32, together: Together) -> Value {
+    let required = json!({"topology": TOPOLOGY, "requiredTopologyLevel": RACK});
+    let above = |number: u32| format!("above-{}", number % 2);
+    let with_pods = (0..sub_groups).map(|number| {
         let mut sub_group = json!({"name": name(number), "minMember": min});
-        if in_rack {
-            sub_group["topologyConstraint"] = json!({"topology": TOPOLOGY, "requiredTopologyLevel": RACK});
+        match together {
+            Together::No => {}
+            Together::InRack => sub_group["topologyConstraint"] = required.clone(),
+            Together::PreferRack => {
+                sub_group["topologyConstraint"] = json!({"topology": TOPOLOGY, "preferredTopologyLevel": RACK});
+            }
+            Together::AboveInRack => sub_group["parent"] = json!(above(number)),
         }
         sub_group
+    });
+    let number_above = if together == Together::AboveInRack {
+        sub_groups.min(2)
+    } else {
+        0
     };
+    let above = (0..number_above).map(|number| json!({"name": above(number), "topologyConstraint": required}));
+    let all: Vec<Value> = with_pods.chain(above).collect();
     let mut group = group(gang, namespace, queue, 1);
-    group["spec"] = json!({"queue": queue, "subGroups": (0..sub_groups).map(sub_group).collect::<Vec<_>>()});
+    group["spec"] = json!({"queue": queue, "subGroups": all});
     group
 }
 

@@ -39,11 +39,27 @@ pub fn idle_device(view: &View<'_>) -> Option<String> {
     })
 }
 
-/// How many devices of a node are free.
-pub fn free(view: &View<'_>, node: &str) -> usize {
-    let offered = view.now.offered.values().flatten();
+/// A claim whose devices are not what it asks for.
+pub fn unlike(view: &View<'_>) -> Option<String> {
+    view.now.claims.iter().find_map(|(claim, seen)| {
+        let devices: Vec<&str> = seen.devices.iter().map(|(_, device)| &**device).collect();
+        let is_right = devices.is_empty() || seen.wants.are(&devices);
+        (!is_right).then(|| format!("{claim:?} asks for {:?} and has {:?}", seen.wants, seen.devices))
+    })
+}
+
+/// Whether a node has the devices for a pod whose claims are all made.
+pub fn fit(view: &View<'_>, pod: &PodSeen, node: &str) -> bool {
     let taken = |device| view.now.claims.values().any(|claim| claim.devices.contains(device));
-    offered.filter(|device| device.0 == node && !taken(device)).count()
+    let offered = view.now.offered.values().flatten();
+    let free = offered.filter(|device| device.0 == node && !taken(device));
+    let free: Vec<&str> = free.map(|(_, name)| &**name).collect();
+    pod.claims.iter().all(|name| {
+        claim_of(view, pod, name).is_some_and(|claim| match claim.devices.first() {
+            Some((there, _)) => there == node,
+            None => claim.wants.can_be_of(&free),
+        })
+    })
 }
 
 /// Whether all claims of a pod are made for it alone, and stay.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{ALWAYS, AT_REST, EMPTY, History, Rule, broken};
+use crate::claims::Wants;
 use crate::state::{ClaimSeen, GroupSeen, NodeSeen, PodSeen, QueueSeen, State, SubGroupSeen};
 
 /// What makes a state break a rule.
@@ -33,7 +34,11 @@ const DEFECTS: &[(&str, Defect)] = &[
                 pod.node = node.to_owned();
             });
         }
-        let part = SubGroupSeen { min: 1, in_rack: true };
+        let part = SubGroupSeen {
+            min: 1,
+            in_rack: true,
+            ..SubGroupSeen::default()
+        };
         let key = ("team-a".to_owned(), "gang".to_owned());
         state.groups.entry(key).or_default().sub_groups = [("part".to_owned(), part)].into();
     }),
@@ -44,12 +49,23 @@ const DEFECTS: &[(&str, Defect)] = &[
         claim(state, "x", &[]);
         bind(state, "second", |pod| pod.claims = vec!["x".to_owned()]);
     }),
+    ("D-3", |state| {
+        claim(state, "x", &[]);
+        let key = ("team-a".to_owned(), "x".to_owned());
+        state.claims.entry(key).or_default().wants = Wants::Two;
+    }),
     ("A-6", |state| {
         add(state, "second", |pod| pod.claims = vec!["x".to_owned()]);
         claim(state, "x", &["second"]);
     }),
     ("P-1", |state| {
         bind(state, "second", |pod| pod.volume_claim = Some("x".to_owned()));
+    }),
+    ("P-2", |state| {
+        for name in ["x", "y"] {
+            let key = ("team-a".to_owned(), name.to_owned());
+            state.volume_claims.entry(key).or_default().volume = Some("v".to_owned());
+        }
     }),
     ("Q-1", |state| {
         queue(state, "a").limit = Some(1_000);

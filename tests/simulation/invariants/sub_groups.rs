@@ -10,15 +10,15 @@ pub fn in_several_racks(view: &View<'_>) -> Option<String> {
         let pod = view.before.bound.get(uid)?;
         let group = view.now.groups.get(&(pod.namespace.clone(), pod.group.clone()))?;
         let name = pod.sub_group.as_deref()?;
-        group.sub_groups.get(name).filter(|sub_group| sub_group.in_rack)?;
+        let together = group.in_rack_with(name);
         let holding = view.before.holding(view.now);
         let of_it = holding.filter(|(other, current)| {
-            (&other.namespace, &other.group, &other.sub_group) == (&pod.namespace, &pod.group, &pod.sub_group)
-                && !current.deleting
+            let is_of_it = other.sub_group.as_deref().is_some_and(|name| together.contains(&name));
+            (&other.namespace, &other.group) == (&pod.namespace, &pod.group) && is_of_it && !current.deleting
         });
         // A node that is gone has no rack any more.
         let racks = of_it.filter_map(|(other, _)| view.now.nodes.get(&other.node)?.rack.as_deref());
         let racks: BTreeSet<&str> = racks.collect();
-        (racks.len() > 1).then(|| format!("{name} of {}/{} is in {racks:?}", pod.namespace, pod.group))
+        (racks.len() > 1).then(|| format!("{together:?} of {}/{} are in {racks:?}", pod.namespace, pod.group))
     })
 }
