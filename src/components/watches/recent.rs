@@ -4,11 +4,10 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::kinds::Watched;
-use super::store::Stored;
 use crate::components::compact::Compact;
 
-/// How many objects are kept for each compact kind, at most. A typed pod takes about 10 KiB.
-const SLOTS: usize = 256;
+/// How many objects are kept for each compact kind, at most. A typed pod takes 23 KiB.
+const SLOTS: usize = 128;
 
 /// Kept objects, each in the slot that its uid determines.
 #[derive(Debug)]
@@ -39,13 +38,9 @@ impl<K: Watched> Recent<K> {
         Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps an object that is stored in this form, in the place of another.
-    pub fn keep(&self, stored: &Stored<K>, object: &Arc<K>) {
-        if let Stored::Compact {
-            uid, object: compact, ..
-        } = stored
-            && let Some(mut slot) = self.slot(uid.as_deref())
-        {
+    /// Keeps an object with this compact form, in the place of another.
+    pub fn keep(&self, compact: &Compact<K>, object: &Arc<K>) {
+        if let Some(mut slot) = self.slot(object.meta().uid.as_deref()) {
             *slot = Some(Kept {
                 compact: compact.clone(),
                 object: Arc::clone(object),
@@ -53,19 +48,12 @@ impl<K: Watched> Recent<K> {
         }
     }
 
-    /// The object that is stored in this form, if it is kept.
-    pub fn get(&self, stored: &Stored<K>) -> Option<Arc<K>> {
-        let Stored::Compact {
-            uid, object: compact, ..
-        } = stored
-        else {
-            return None;
-        };
-        let slot = self.slot(uid.as_deref())?;
+    /// The object of this uid, compact form and resource version, if it is kept.
+    pub fn get(&self, uid: Option<&str>, compact: &Compact<K>, version: Option<&str>) -> Option<Arc<K>> {
+        let slot = self.slot(uid)?;
         let kept = slot.as_ref().filter(|kept| kept.compact.has_text_of(compact))?;
         // The compact form does not have the resource version.
-        let version = kept.object.meta().resource_version.as_deref();
-        (version == stored.version()).then(|| Arc::clone(&kept.object))
+        (kept.object.meta().resource_version.as_deref() == version).then(|| Arc::clone(&kept.object))
     }
 
     /// Drops the object of this uid, which is gone.

@@ -98,6 +98,21 @@ impl<K: Watched> Stored<K> {
         }
     }
 
+    /// The object itself if it is kept.
+    fn kept(&self, recent: &Recent<K>) -> Option<Arc<K>> {
+        match self {
+            Self::Whole(object) => Some(Arc::clone(object)),
+            Self::Compact { uid, object, .. } => recent.get(uid.as_deref(), object, self.version()),
+        }
+    }
+
+    /// Keeps the object itself.
+    fn keep(&self, recent: &Recent<K>, itself: &Arc<K>) {
+        if let Self::Compact { object, .. } = self {
+            recent.keep(object, itself);
+        }
+    }
+
     /// Whether it may have all of these labels. False for most that do not.
     fn may_have(&self, wanted: &[(&str, &str)]) -> bool {
         match self {
@@ -167,11 +182,11 @@ impl<K: Watched> Store<K> {
 
     /// A stored object, which may be read again soon.
     fn read_again(&self, stored: &Stored<K>) -> Option<Arc<K>> {
-        if let Some(object) = self.recent.get(stored) {
+        if let Some(object) = stored.kept(&self.recent) {
             return Some(object);
         }
         let object = stored.object()?;
-        self.recent.keep(stored, &object);
+        stored.keep(&self.recent, &object);
         Some(object)
     }
 
@@ -244,7 +259,7 @@ impl<K: Watched> Store<K> {
         // Those that are kept are not replaced by these.
         let recent = Arc::clone(&self.recent);
         let all = self.all().into_iter();
-        all.filter_map(move |stored| recent.get(&stored).or_else(|| stored.object()))
+        all.filter_map(move |stored| stored.kept(&recent).or_else(|| stored.object()))
     }
 
     /// Every object, in order of namespace and name.
@@ -276,7 +291,7 @@ impl<K: Watched> Store<K> {
         };
         named.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
         let objects = named.iter().take(most);
-        let objects = objects.filter_map(|(_, stored)| self.recent.get(stored).or_else(|| stored.object()));
+        let objects = objects.filter_map(|(_, stored)| stored.kept(&self.recent).or_else(|| stored.object()));
         objects.filter(|object| fits(object)).collect()
     }
 
@@ -340,7 +355,7 @@ impl<K: Watched> Store<K> {
 
     /// An object that is stored no more.
     fn last_read(&self, gone: &Stored<K>) -> Option<Arc<K>> {
-        let object = self.recent.get(gone).or_else(|| gone.object());
+        let object = gone.kept(&self.recent).or_else(|| gone.object());
         self.recent.forget(gone.uid());
         object
     }
@@ -400,7 +415,7 @@ impl<K: Watched> Store<K> {
     pub fn insert(&self, object: K) -> (Arc<K>, Option<Stored<K>>) {
         let Key { namespace, name } = Key::of(object.meta());
         let (stored, object) = Stored::of(object);
-        self.recent.keep(&stored, &object);
+        stored.keep(&self.recent, &object);
         let mut objects = self.write();
         let named = objects.entry(namespace.into()).or_default();
         let previous = named.insert(name.into(), stored);
