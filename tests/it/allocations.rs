@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use unikai::api::PodGroup;
-use unikai::components::watches::Stores;
+use unikai::components::watches::{Store, Stores, Watched};
 use unikai::engine::Engine;
 use unikai::engine::policy::Policy;
 use unikai::kinds::Object;
@@ -76,51 +76,31 @@ fn change(object: Object) -> PackedChange {
 
 #[test]
 fn the_stores_keep_pods_and_pod_groups_compressed() {
+    fn insert<K: Watched + Clone>(store: &Store<K>, what: &str, objects: &[K], limit: &Limit) {
+        // The allocations of the copy count as well.
+        let taken = measure(|| {
+            for object in objects {
+                store.insert(object.clone());
+            }
+        });
+        check(what, objects.len(), taken, limit);
+    }
     let stores = Stores::default();
     let (first, further) = (0..OBJECTS, OBJECTS..2 * OBJECTS);
-    let pods = |range: Range<usize>| -> Vec<Pod> { range.map(pod).collect() };
-    // The allocations of the copy count as well.
-    let insert = |pods: &[Pod]| {
-        measure(|| {
-            for pod in pods {
-                stores.pods.insert(pod.clone());
-            }
-        })
-    };
     // The last few stay parsed, however many there are.
-    let with_parsed = Limit::of(110, 480 + 2_000);
-    check(
+    let (with_parsed, limit) = (Limit::of(110, 480 + 2_000), Limit::of(110, 480));
+    let pods = |range: Range<usize>| -> Vec<Pod> { range.map(pod).collect() };
+    insert(
+        &stores.pods,
         "one of the first pods in its store",
-        OBJECTS,
-        insert(&pods(first.clone())),
+        &pods(first.clone()),
         &with_parsed,
     );
-    check(
-        "a pod in its store",
-        OBJECTS,
-        insert(&pods(further.clone())),
-        &Limit::of(110, 480),
-    );
+    insert(&stores.pods, "a pod in its store", &pods(further.clone()), &limit);
     let groups = |range: Range<usize>| -> Vec<PodGroup> { range.map(|at| read(served::pod_group(at))).collect() };
-    let insert = |groups: &[PodGroup]| {
-        measure(|| {
-            for group in groups {
-                stores.pod_groups.insert(group.clone());
-            }
-        })
-    };
-    check(
-        "one of the first pod groups in its store",
-        OBJECTS,
-        insert(&groups(first)),
-        &with_parsed,
-    );
-    check(
-        "a pod group in its store",
-        OBJECTS,
-        insert(&groups(further)),
-        &Limit::of(110, 480),
-    );
+    let what = "one of the first pod groups in its store";
+    insert(&stores.pod_groups, what, &groups(first), &with_parsed);
+    insert(&stores.pod_groups, "a pod group in its store", &groups(further), &limit);
 }
 
 #[test]

@@ -383,7 +383,7 @@ fn settings(name: &str, seed: u64, started: u64) -> Settings {
     }
     // Watches that are stale go on for this long, which few seeds need to see in each of 27 kinds.
     let watch_timeout = if seed.is_multiple_of(4) { "20" } else { "150" };
-    // At this rate it takes a third of the time of a run.
+    // Each builds a second model of the cluster: few seeds need many.
     let self_check = if seed % 8 == 1 { "3" } else { "60" };
     // The first two replicas have the defaults, so that most seeds begin alike.
     let mut random = fastrand::Rng::with_seed(seed ^ (started << 32));

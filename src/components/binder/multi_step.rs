@@ -438,10 +438,8 @@ impl MultiStepBind {
                 .await
                 .map_err(|error| Stop::of(error, "the reservation pod of its GPU group cannot be read"))?;
             let reserves = |pod: &Pod| {
-                let is_there = pods::node(pod) == Some(&id.node)
-                    && pod.metadata.deletion_timestamp.is_none()
-                    && !pods::is_finished(pod);
-                is_there && reservation::device(pod) == Some(device) && users::of(pod).contains_key(uid)
+                let holds = pods::node(pod) == Some(&id.node) && reservation::error(pod).is_none();
+                holds && reservation::device(pod) == Some(device) && users::of(pod).contains_key(uid)
             };
             if !found.items.iter().any(reserves) {
                 return Ok(false);

@@ -86,23 +86,17 @@ impl<K: Watched> Stored<K> {
         (stored, object)
     }
 
-    /// The object itself.
-    pub(super) fn object(&self) -> Option<Arc<K>> {
+    /// The object itself, which is decompressed unless it is kept.
+    fn object(&self, recent: &Recent<K>) -> Option<Arc<K>> {
         match self {
             Self::Whole(object) => Some(Arc::clone(object)),
-            Self::Compact { object, version, .. } => {
+            Self::Compact {
+                uid, object, version, ..
+            } => recent.get(uid.as_deref(), object, version.as_deref()).or_else(|| {
                 let mut object = object.object()?;
                 object.meta_mut().resource_version = version.as_deref().map(str::to_owned);
                 Some(Arc::new(object))
-            }
-        }
-    }
-
-    /// The object itself if it is kept.
-    fn kept(&self, recent: &Recent<K>) -> Option<Arc<K>> {
-        match self {
-            Self::Whole(object) => Some(Arc::clone(object)),
-            Self::Compact { uid, object, .. } => recent.get(uid.as_deref(), object, self.version()),
+            }),
         }
     }
 
@@ -182,10 +176,7 @@ impl<K: Watched> Store<K> {
 
     /// A stored object, which may be read again soon.
     fn read_again(&self, stored: &Stored<K>) -> Option<Arc<K>> {
-        if let Some(object) = stored.kept(&self.recent) {
-            return Some(object);
-        }
-        let object = stored.object()?;
+        let object = stored.object(&self.recent)?;
         stored.keep(&self.recent, &object);
         Some(object)
     }
@@ -205,7 +196,7 @@ impl<K: Watched> Store<K> {
     /// The same, if it has another uid.
     pub(super) fn get_other(&self, key: &Key, uid: Option<&str>) -> Option<Arc<K>> {
         let stored = self.stored(&key.namespace, &key.name)?;
-        (stored.uid() != uid).then(|| stored.object())?
+        (stored.uid() != uid).then(|| stored.object(&self.recent))?
     }
 
     /// The uid of an object, which is not read for that.
@@ -258,8 +249,7 @@ impl<K: Watched> Store<K> {
     pub fn objects(&self) -> impl Iterator<Item = Arc<K>> + Send + use<K> {
         // Those that are kept are not replaced by these.
         let recent = Arc::clone(&self.recent);
-        let all = self.all().into_iter();
-        all.filter_map(move |stored| stored.kept(&recent).or_else(|| stored.object()))
+        self.all().into_iter().filter_map(move |stored| stored.object(&recent))
     }
 
     /// Every object, in order of namespace and name.
@@ -291,7 +281,7 @@ impl<K: Watched> Store<K> {
         };
         named.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
         let objects = named.iter().take(most);
-        let objects = objects.filter_map(|(_, stored)| stored.kept(&self.recent).or_else(|| stored.object()));
+        let objects = objects.filter_map(|(_, stored)| stored.object(&self.recent));
         objects.filter(|object| fits(object)).collect()
     }
 
@@ -355,7 +345,7 @@ impl<K: Watched> Store<K> {
 
     /// An object that is stored no more.
     fn last_read(&self, gone: &Stored<K>) -> Option<Arc<K>> {
-        let object = gone.kept(&self.recent).or_else(|| gone.object());
+        let object = gone.object(&self.recent);
         self.recent.forget(gone.uid());
         object
     }

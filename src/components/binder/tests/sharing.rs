@@ -43,6 +43,17 @@ impl Case {
         self.watch().await;
     }
 
+    /// A bind of a pod `a` that has its device, and writes config maps for two seconds.
+    async fn writing_config_maps() -> Self {
+        let case = Self::new().await;
+        let ordered = case.sharing("a").await;
+        case.watch().await;
+        let config_maps = Match::verb_on("create", "configmaps");
+        case.lab.fault(config_maps, Effect::Delay(seconds(2)), Times::Always);
+        case.with_device(ordered).await;
+        case
+    }
+
     /// A bind of a pod `a` whose reservation pod is requested, with this effect on the requests.
     async fn reserving(effect: Effect) -> Self {
         let case = Self::new().await;
@@ -112,12 +123,7 @@ async fn a_gpu_stays_reserved_while_the_binding_is_under_way() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_reservation_pod_goes_while_it_is_bound_gets_the_same_gpu_or_is_not_bound() {
     for (gpu, bound) in [("GPU-1", true), ("GPU-2", false)] {
-        let case = Case::new().await;
-        let ordered = case.sharing("a").await;
-        case.watch().await;
-        let config_maps = Match::verb_on("create", "configmaps");
-        case.lab.fault(config_maps, Effect::Delay(seconds(2)), Times::Always);
-        case.with_device(ordered).await;
+        let case = Case::writing_config_maps().await;
         case.lose_reservations().await;
         sleep(seconds(5)).await;
         assert!(!case.is_bound("a").await, "no reservation pod holds its GPU");
@@ -131,12 +137,7 @@ async fn a_pod_whose_reservation_pod_goes_while_it_is_bound_gets_the_same_gpu_or
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_reservation_pod_went_while_the_watch_was_behind_is_not_bound() {
     for (goes, bound) in [(false, true), (true, false)] {
-        let case = Case::new().await;
-        let ordered = case.sharing("a").await;
-        case.watch().await;
-        let config_maps = Match::verb_on("create", "configmaps");
-        case.lab.fault(config_maps, Effect::Delay(seconds(2)), Times::Always);
-        case.with_device(ordered).await;
+        let case = Case::writing_config_maps().await;
         if goes {
             for pod in case.reservations().await {
                 case.lab.delete(&typed(&pod)).await;
