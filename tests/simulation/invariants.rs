@@ -652,6 +652,7 @@ fn fits_but_waits(view: &View<'_>) -> Option<String> {
             let (free_gpus, cpu, pods) = room.free(name, node);
             let fits = free_gpus >= gpus && cpu >= pod.cpu + 100 && pods > 1;
             let fits = fits && claims::fit(view, pod, name) && volumes::allows(view, pod, name);
+            let fits = fits && sub_groups::allow(view, group, pod, name);
             fits.then_some((name, free_gpus))
         })?;
         let on = view.before.holding(now).filter(|(other, _)| other.node == *node);

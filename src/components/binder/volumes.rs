@@ -48,7 +48,8 @@ pub struct Written {
     claimed: Vec<(String, Arc<PersistentVolumeClaim>)>,
 }
 
-/// The promises of an interrupted bind, recovered from its writes. `None`: they are incomplete.
+/// The promises of an interrupted bind, recovered from its writes. `None`: they are incomplete. A claim that has its volume by now is one of them, as it may have
+/// got it by the bind of another pod, where this pod's node cannot use it.
 #[must_use]
 pub fn promised(stores: &Stores, pod: &Pod, node: &str) -> Option<Vec<Promise>> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -56,11 +57,10 @@ pub fn promised(stores: &Stores, pod: &Pod, node: &str) -> Option<Vec<Promise>> 
     let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
     for (name, _) in references(pod_name, pod.spec.as_ref()) {
         let claim = stores.persistent_volume_claims.get(namespace, &name)?;
-        if bound_to(&claim).is_some() {
-            continue;
-        }
         let selected = claim.annotations().get(names::SELECTED_NODE);
-        let volume = if selected.is_some_and(|selected| selected == node) {
+        let volume = if let Some(volume) = bound_to(&claim) {
+            Some(volume.into())
+        } else if selected.is_some_and(|selected| selected == node) {
             None
         } else {
             let volumes = stores.persistent_volumes.list();

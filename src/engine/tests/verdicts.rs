@@ -372,7 +372,7 @@ fn nodes() {
                                 op: SelectorOp::In,
                                 values: vec!["db".into()],
                             }]),
-                            namespaces: Some(vec!["ns".into()]),
+                            namespaces: Some(["ns".into()].into()),
                         },
                         key: "zone".into(),
                     };
@@ -561,6 +561,11 @@ fn gangs_and_topologies() {
             "nodes: {n0: 4 rack=r1, n1: 4 rack=r2}\ntopologies: {net: [rack]}\nqueues: [q 8 w1]\npod_groups: ['w q T2x4 min=4 topo=net:rack:']",
             Cause::TopologyDomain,
             "No domain of level rack of topology net has room for all 4 pods: r1 has room for 2 of 4 and r2 has room for 2 of 4",
+        ),
+        when(
+            "nodes: {n0: 4, n1: 4 rack=r1}\ntopologies: {net: [rack]}\nqueues: [q 8 w1]\npod_groups: ['w q T2x1@n0 T1 min=1 topo=net:rack:']",
+            Cause::TopologyDomain,
+            "No domain of level rack of topology net has room for the pod: the nodes of its other pods are in no domain of this node pool",
         ),
         when(
             "nodes: {n0: 4}\nqueues: [q 8 w1]\npod_groups: ['w q T1x2 min=2 topo=net:rack:']",

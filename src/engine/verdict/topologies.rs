@@ -94,6 +94,9 @@ impl OutOfDomains<'_> {
         };
         let first = format!("No domain of level {level} of topology {name} has room for {pods}");
         let sentence = match self.refused {
+            Some(Refused::Each { listed, more }) if listed.len() + more == 0 => {
+                format!("{first}: the nodes of its other pods are in no domain of this node pool")
+            }
             Some(Refused::Each { listed, more }) => {
                 let said: Vec<String> = listed.iter().take(NAMED).map(|lack| self.lack(lack)).collect();
                 format!("{first}: {}", list(&said, listed.len() + more))
