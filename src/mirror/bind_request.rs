@@ -1,12 +1,13 @@
 //! Bind requests → the pods that they bind. One counts if it has not failed finally, its node is in the shard, and it was created for
 //! this pod (not for a former pod of the same name).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
 
 use super::identity::object_key;
+use super::links::Links;
 use super::packed::Pod;
 use super::{Entry, Mirror, Output};
 use crate::api::BindRequest;
@@ -40,6 +41,8 @@ pub struct Requests {
     by_pod: Table<Box<str>, BTreeMap<String, Arc<BindRequest>>>,
     /// The pod that each request names.
     pods: Table<Box<str>, Box<str>>,
+    /// The pods with a request to each node.
+    by_node: Links,
 }
 
 impl Requests {
@@ -51,11 +54,12 @@ impl Requests {
     /// Records a bind request.
     pub fn put(&mut self, request: Arc<BindRequest>) {
         self.remove(&request);
-        self.pods.insert(request_key(&request), pod_key(&request));
-        self.by_pod
-            .entry(pod_key(&request))
-            .or_default()
-            .insert(request.name_any(), request);
+        let key = pod_key(&request);
+        self.pods.insert(request_key(&request), key.clone());
+        if let Some(node) = node(&request) {
+            self.by_node.add(node, &key);
+        }
+        self.by_pod.entry(key).or_default().insert(request.name_any(), request);
     }
 
     /// Removes a bind request.
@@ -64,7 +68,12 @@ impl Requests {
             return;
         };
         if let Some(of_pod) = self.by_pod.get_mut(&key) {
-            of_pod.remove(&request.name_any());
+            let removed = of_pod.remove(&request.name_any());
+            if let Some(to) = removed.as_deref().and_then(node)
+                && of_pod.values().all(|other| node(other) != Some(to))
+            {
+                self.by_node.remove(to, &key);
+            }
             if of_pod.is_empty() {
                 self.by_pod.remove(&key);
             }
@@ -82,14 +91,7 @@ impl Requests {
     /// The pods with a bind request to a node, sorted.
     #[must_use]
     pub fn pods_bound_for(&self, name: &str) -> Vec<Box<str>> {
-        let bound = |of_pod: &BTreeMap<_, Arc<BindRequest>>| of_pod.values().any(|request| node(request) == Some(name));
-        let keys: BTreeSet<_> = self
-            .by_pod
-            .iter()
-            .filter(|(_, of_pod)| bound(of_pod))
-            .map(|(key, _)| key.clone())
-            .collect();
-        keys.into_iter().collect()
+        self.by_node.to(name).cloned().collect()
     }
 }
 

@@ -286,6 +286,24 @@ fn a_pod_follows_its_bind_request_while_the_node_is_known() {
 }
 
 #[test]
+fn a_pod_of_two_bind_requests_follows_the_one_that_is_left() {
+    let mut world = World::default();
+    world.apply(pod("u", ""));
+    let request = |name: &str, node: &str| {
+        PackedObject::BindRequest(read(&format!(
+            "{{metadata: {{name: {name}, namespace: ns}}, spec: {{podName: p, selectedNode: {node}}}}}"
+        )))
+    };
+    world.apply(request("a", "n"));
+    world.apply(request("b", "n"));
+    world.delete(request("b", "n"));
+    check(&world.apply(node("n", "")), &["node n", "pod u Binding in - on n"]);
+    check(&world.apply(request("a", "m")), &["pod u Pending in - on -"]);
+    check(&world.delete(node("n", "")), &["node n gone"]);
+    check(&world.apply(node("m", "")), &["node m", "pod u Binding in - on m"]);
+}
+
+#[test]
 fn a_bind_request_of_a_former_pod_or_one_that_failed_does_not_count() {
     let mut world = World::default();
     world.apply(node("n", ""));
