@@ -229,7 +229,7 @@ fn make_pod(pod: &mut PodInput, kind: Kind) {
     }
     let pods = PodSelector {
         labels: Some(vec![listed("color", &["green"])]),
-        namespaces: Some(vec![namespace]),
+        namespaces: Some([namespace].into()),
     };
     let term = |key: &str| PodTerm {
         pods: pods.clone(),

@@ -112,7 +112,7 @@ fn job(at: usize) -> Vec<Event> {
                 apart: vec![PodTerm {
                     pods: PodSelector {
                         labels: Some(others),
-                        namespaces: Some(vec![pod.pod.namespace.clone()]),
+                        namespaces: Some([pod.pod.namespace.clone()].into()),
                     },
                     key: name(RACK),
                 }],

@@ -595,7 +595,7 @@ pub struct PodSelector {
     /// Requirements on labels, of which all must hold; `None` selects no pod.
     pub labels: Option<Vec<NodeRequirement>>,
     /// Namespaces, sorted; `None` = any.
-    pub namespaces: Option<Vec<Name>>,
+    pub namespaces: Option<Arc<[Name]>>,
 }
 
 /// A PodDisruptionBudget.

@@ -35,7 +35,7 @@ pub fn read(budget: &PodDisruptionBudget) -> BudgetInput {
         name: name(&budget.name_any()),
         pods: PodSelector {
             labels: selector.and_then(relations::requirements),
-            namespaces: Some(vec![namespace.clone()]),
+            namespaces: Some([namespace.clone()].into()),
         },
         namespace,
         allowed: current.map_or(0, |status| i64::from(status.disruptions_allowed)),

@@ -4,6 +4,7 @@
 
 pub mod room;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,49 +44,97 @@ impl Entry for Namespace {
 
 /// The labels of all namespaces.
 #[derive(Debug, Default)]
-pub struct Namespaces(BTreeMap<Name, BTreeMap<String, String>>);
+pub struct Namespaces {
+    labels: BTreeMap<Name, BTreeMap<String, String>>,
+    /// What terms with namespace selectors select: pods of one template have the same, and are read again and again.
+    resolved: RefCell<BTreeMap<Resolved, Arc<[Name]>>>,
+}
+
+/// The namespaces that a term names, and the requirements of its namespace selector.
+type Resolved = (Vec<Name>, Vec<NodeRequirement>);
+
+/// Terms whose namespaces are remembered. One may have the names of all namespaces.
+const REMEMBERED: usize = 64;
 
 impl Namespaces {
     /// Whether a namespace is known with these labels.
     #[must_use]
     pub fn has(&self, namespace: &Namespace) -> bool {
-        self.0.get(namespace.name_any().as_str()) == Some(namespace.labels())
+        self.labels.get(namespace.name_any().as_str()) == Some(namespace.labels())
     }
 
     /// Records a namespace.
     pub fn put(&mut self, namespace: &Namespace) {
-        self.0.insert(name(&namespace.name_any()), namespace.labels().clone());
+        let (name, labels) = (name(&namespace.name_any()), namespace.labels().clone());
+        self.turn(&name, Some(&labels));
+        self.labels.insert(name, labels);
     }
 
     /// Removes a namespace.
     pub fn remove(&mut self, namespace: &Namespace) {
-        self.0.remove(namespace.name_any().as_str());
+        let name = name(&namespace.name_any());
+        self.turn(&name, None);
+        self.labels.remove(&name);
     }
 
     /// A label of a namespace, unless it is empty.
     #[must_use]
     pub fn label(&self, namespace: &str, key: &str) -> Option<&str> {
-        let label = self.0.get(namespace)?.get(key)?;
+        let label = self.labels.get(namespace)?.get(key)?;
         Some(label.as_str()).filter(|label| !label.is_empty())
     }
 
+    /// Updates what terms select before a namespace gets other labels, or is removed.
+    fn turn(&mut self, name: &Name, labels: Option<&BTreeMap<String, String>>) {
+        for ((named, requirements), selected) in self.resolved.get_mut() {
+            let after = named.contains(name) || labels.is_some_and(|labels| meets(labels, requirements));
+            match (selected.binary_search(name), after) {
+                (Ok(_), false) => *selected = selected.iter().filter(|other| *other != name).cloned().collect(),
+                (Err(_), true) => *selected = sorted(selected.iter().chain([name]).cloned().collect()),
+                (Ok(_), true) | (Err(_), false) => {}
+            }
+        }
+    }
+
+    /// The names that a term lists, and those that its namespace selector selects; sorted.
+    fn resolve(&self, named: Vec<Name>, requirements: Vec<NodeRequirement>) -> Arc<[Name]> {
+        let mut resolved = self.resolved.borrow_mut();
+        let term = (named, requirements);
+        let read = || sorted(term.0.iter().cloned().chain(self.selected(&term.1)).collect());
+        if let Some(known) = resolved.get(&term) {
+            debug_assert_eq!(*known, read());
+            return Arc::clone(known);
+        }
+        let names = read();
+        if resolved.len() >= REMEMBERED {
+            resolved.clear();
+        }
+        resolved.insert(term, Arc::clone(&names));
+        names
+    }
+
     fn selected(&self, requirements: &[NodeRequirement]) -> impl Iterator<Item = Name> {
-        let meets = |labels: &BTreeMap<String, String>| {
-            requirements.iter().all(|requirement| {
-                let value = labels.get(&*requirement.key);
-                let listed = value.is_some_and(|value| requirement.values.iter().any(|one| **one == **value));
-                match requirement.op {
-                    SelectorOp::In => listed,
-                    SelectorOp::NotIn => !listed,
-                    SelectorOp::Exists => value.is_some(),
-                    SelectorOp::DoesNotExist => value.is_none(),
-                    SelectorOp::Gt | SelectorOp::Lt => false,
-                }
-            })
-        };
-        let selected = self.0.iter().filter(move |(_, labels)| meets(labels));
+        let selected = self
+            .labels
+            .iter()
+            .filter(move |(_, labels)| meets(labels, requirements));
         selected.map(|(namespace, _)| namespace.clone())
     }
+}
+
+/// Whether the labels of a namespace meet all requirements.
+fn meets(labels: &BTreeMap<String, String>, requirements: &[NodeRequirement]) -> bool {
+    requirements.iter().all(|requirement| {
+        let value = labels.get(&*requirement.key);
+        let listed = value.is_some_and(|value| requirement.values.iter().any(|one| **one == **value));
+        match requirement.op {
+            SelectorOp::In => listed,
+            SelectorOp::NotIn => !listed,
+            SelectorOp::Exists => value.is_some(),
+            SelectorOp::DoesNotExist => value.is_none(),
+            SelectorOp::Gt | SelectorOp::Lt => false,
+        }
+    })
 }
 
 /// Whether a pod has namespace selectors.
@@ -138,25 +187,32 @@ fn read_term(term: &PodAffinityTerm, pod: &Pod, namespaces: &Namespaces) -> PodT
         .flatten()
         .map(|namespace| name(namespace))
         .collect();
-    let mut any = false;
-    match &term.namespace_selector {
-        None if named.is_empty() => named.push(pod.pod.namespace.clone()),
-        None => {}
+    let namespaces = match &term.namespace_selector {
+        None => {
+            if named.is_empty() {
+                named.push(pod.pod.namespace.clone());
+            }
+            Some(sorted(named))
+        }
         Some(selector) => match requirements(selector) {
-            Some(requirements) if requirements.is_empty() => any = true,
-            Some(requirements) => named.extend(namespaces.selected(&requirements)),
-            None => {}
+            Some(requirements) if requirements.is_empty() => None,
+            Some(requirements) => Some(namespaces.resolve(named, requirements)),
+            None => Some(sorted(named)),
         },
-    }
-    named.sort_unstable();
-    named.dedup();
+    };
     PodTerm {
         pods: PodSelector {
             labels: term.label_selector.as_ref().and_then(requirements),
-            namespaces: (!any).then_some(named),
+            namespaces,
         },
         key: name(&term.topology_key),
     }
+}
+
+fn sorted(mut names: Vec<Name>) -> Arc<[Name]> {
+    names.sort_unstable();
+    names.dedup();
+    names.into()
 }
 
 fn read_spread(constraint: &TopologySpreadConstraint, pod: &Pod) -> Option<Spread> {
@@ -172,7 +228,7 @@ fn read_spread(constraint: &TopologySpreadConstraint, pod: &Pod) -> Option<Sprea
     Some(Spread {
         pods: PodSelector {
             labels,
-            namespaces: Some(vec![pod.pod.namespace.clone()]),
+            namespaces: Some([pod.pod.namespace.clone()].into()),
         },
         key: name(&constraint.topology_key),
         max_skew: i64::from(constraint.max_skew),

@@ -225,7 +225,7 @@ fn node_labels_without_relations_are_forgotten() {
         let apart = PodTerm {
             pods: PodSelector {
                 labels: Some(Vec::new()),
-                namespaces: Some(vec!["ns".into()]),
+                namespaces: Some(["ns".into()].into()),
             },
             key: format!("example.com/l{number}").into(),
         };
@@ -251,7 +251,7 @@ fn relations_of_other_namespaces_cost_a_pod_nothing() {
                 op: SelectorOp::NotIn,
                 values: vec![format!("v{number}").into()],
             }]),
-            namespaces: Some(vec!["elsewhere".into()]),
+            namespaces: Some(["elsewhere".into()].into()),
         },
         key: "kubernetes.io/hostname".into(),
     };
@@ -341,7 +341,7 @@ fn pods_that_are_spread_over_nodes_of_their_own_share_the_values_of_labels() {
         let spread = |label: usize| Spread {
             pods: PodSelector {
                 labels: Some(Vec::new()),
-                namespaces: Some(vec!["ns".into()]),
+                namespaces: Some(["ns".into()].into()),
             },
             key: format!("l{label}").into(),
             max_skew: 1,

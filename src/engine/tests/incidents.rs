@@ -192,7 +192,7 @@ fn term(app: &str) -> PodTerm {
     };
     let pods = PodSelector {
         labels: Some(vec![listed]),
-        namespaces: Some(vec!["ns".into()]),
+        namespaces: Some(["ns".into()].into()),
     };
     PodTerm {
         pods,

@@ -338,7 +338,7 @@ pub fn budget(line: &str) -> Event {
         name: line.into(),
         pods: PodSelector {
             labels: Some(labels),
-            namespaces: Some(vec!["ns".into()]),
+            namespaces: Some(["ns".into()].into()),
         },
         allowed: allowed.parse().expect("a number"),
     }))
@@ -646,7 +646,7 @@ fn relations(labels: &Pairs, options: &BTreeMap<&str, &str>) -> Option<Arc<Relat
     };
     let pods = PodSelector {
         labels: Some(labels.iter().map(listed).collect()),
-        namespaces: Some(vec!["ns".into()]),
+        namespaces: Some(["ns".into()].into()),
     };
     let term = |key: &&str| PodTerm {
         pods: pods.clone(),

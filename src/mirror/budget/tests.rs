@@ -26,7 +26,7 @@ fn an_empty_selector_selects_all_pods_of_the_namespace_and_none_selects_no_pod()
     };
     assert_eq!(pods("{selector: {}}").labels, Some(Vec::new()));
     assert_eq!(pods("{}").labels, None);
-    assert_eq!(pods("{}").namespaces, Some(vec!["ns".into()]));
+    assert_eq!(pods("{}").namespaces, Some(["ns".into()].into()));
     assert_eq!(
         pods("{selector: {matchLabels: {app: a}}}")
             .labels

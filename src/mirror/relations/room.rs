@@ -50,7 +50,7 @@ impl Selector {
     fn of_spread(spread: Spread) -> Self {
         Self {
             labels: spread.pods.labels,
-            namespaces: spread.pods.namespaces.unwrap_or_default(),
+            namespaces: spread.pods.namespaces.unwrap_or_default().to_vec(),
             selected: None,
             own: true,
         }

@@ -68,6 +68,36 @@ fn a_term_applies_to_the_pods_namespace_unless_it_names_others() {
 }
 
 #[test]
+fn what_a_term_selects_follows_the_namespaces() {
+    let mut namespaces = known(&[("ns", ""), ("one", "team: blue")]);
+    let spec = "{affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [
+        {topologyKey: zone, labelSelector: {}, namespaces: [listed], namespaceSelector: {matchLabels: {team: blue}}},
+        {topologyKey: zone, labelSelector: {}, namespaceSelector: {matchExpressions: [{key: team, operator: DoesNotExist}]}}]}}}";
+    let selected = |namespaces: &Namespaces| {
+        let terms = relations(spec, namespaces).apart;
+        let names = terms.iter().map(|term| names(term).unwrap_or_default().join(" "));
+        names.collect::<Vec<_>>()
+    };
+    let namespace = |text: &str| serde_yaml_ng::from_str(&format!("{{metadata: {{{text}}}}}")).expect("a namespace");
+    assert_eq!(selected(&namespaces), ["listed one", "ns"]);
+    for (text, there, after) in [
+        ("name: two, labels: {team: blue}", true, ["listed one two", "ns"]),
+        ("name: one, labels: {team: red}", true, ["listed two", "ns"]),
+        ("name: one", true, ["listed two", "ns one"]),
+        ("name: listed, labels: {team: red}", true, ["listed two", "ns one"]),
+        ("name: listed", false, ["listed two", "ns one"]),
+        ("name: two", false, ["listed", "ns one"]),
+    ] {
+        if there {
+            namespaces.put(&namespace(text));
+        } else {
+            namespaces.remove(&namespace(text));
+        }
+        assert_eq!(selected(&namespaces), after, "{text}");
+    }
+}
+
+#[test]
 fn required_and_preferred_terms_with_their_weights() {
     let all = relations(
         "{affinity: {

@@ -25,7 +25,7 @@ impl Index {
         let few = namespaces.filter(|namespaces| namespaces.len() <= NAMESPACES_LISTED);
         match few.min_by_key(|namespaces| namespaces.len()) {
             Some(namespaces) => {
-                for namespace in namespaces {
+                for namespace in namespaces.iter() {
                     let here = self.in_namespace.entry(namespace.clone()).or_default();
                     here.add(id, listed);
                 }

@@ -1,6 +1,8 @@
 //! Whether the selectors of relations and disruption budgets select a pod.
 
-use crate::engine::input::{Name, PodInput, PodSelector};
+use std::sync::Arc;
+
+use crate::engine::input::{PodInput, PodSelector};
 use crate::engine::model::selectors::meets;
 
 /// So many look-ups in the labels of a pod are made one after another.
@@ -39,7 +41,7 @@ impl<'p> Labelled<'p> {
         let Some(requirements) = &selector.labels else {
             return false;
         };
-        let here = |namespaces: &Vec<Name>| namespaces.binary_search(&self.pod.pod.namespace).is_ok();
+        let here = |namespaces: &Arc<[_]>| namespaces.binary_search(&self.pod.pod.namespace).is_ok();
         selector.namespaces.as_ref().is_none_or(here)
             && requirements
                 .iter()
