@@ -585,7 +585,7 @@ impl Mirror {
     }
 
     fn claim_changed(&mut self, claim: &Arc<ResourceClaim>, there: bool, out: &mut Output) {
-        let keys = self.claims.pods_of(claim);
+        let keys = self.claims.pods_of(claim, there);
         let (mut pods, mut events) = (Output::default(), Vec::new());
         self.with_these_pods(&keys, &mut pods, |mirror| {
             mirror.claims.put_claim(claim, there);
@@ -644,6 +644,9 @@ impl Mirror {
             }
         }
         out.events.extend(events);
+        for claim in self.claims.turned() {
+            self.claim_changed(&claim, true, out);
+        }
     }
 
     fn node_gone(&mut self, name: &str, out: &mut Output) {

@@ -6,6 +6,7 @@
 
 pub mod allocation;
 mod cel;
+mod evaluate;
 mod extended;
 mod pools;
 pub mod requests;
@@ -25,9 +26,10 @@ use super::name;
 use super::packed::Pod;
 use crate::api::names::annotation;
 use crate::api::{BindRequest, limits};
-use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput, RequestInput};
+use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, RequestInput};
 use crate::engine::input::{Event, GpuRequest, Name, Needs, Table};
-use pools::{Errors, PoolKey, Slices, forget};
+use evaluate::Pools;
+use pools::{Before, PoolKey, Slices};
 use selectors::Selectors;
 
 /// What the name of a class as a user of selectors begins with. Keys of claims have no space.
@@ -46,7 +48,7 @@ pub struct Claims {
     sent: Table<Name, ClaimInput>,
     /// The engine's key of each claim.
     names: Table<Box<str>, Name>,
-    pools: BTreeMap<PoolKey, PoolInput>,
+    pools: Pools,
     /// Claims by the namespace and uid of the pod that they were created for.
     for_pod: Links,
     /// Claims for extended resources, by the engine's key.
@@ -184,17 +186,35 @@ impl Claims {
 
     // --- claims ---
 
-    /// Pods affected by a claim: those that name it, and the one that it was created for.
+    /// Pods affected by a change of a claim, or by its end: the one that it was created for; and those that name it, unless it is the same for them.
     #[must_use]
-    pub fn pods_of(&self, claim: &ResourceClaim) -> Vec<Box<str>> {
+    pub fn pods_of(&self, claim: &Arc<ResourceClaim>, there: bool) -> Vec<Box<str>> {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        let key = object_key(namespace, &claim.name_any());
-        let mut pods: BTreeSet<Box<str>> = self.named_by.to(&key).cloned().collect();
+        let key = claim_key(claim);
         let known = self.claims.get(&key).map(Arc::as_ref);
-        for claim in known.into_iter().chain([claim]) {
+        let mut pods: BTreeSet<Box<str>> = BTreeSet::new();
+        if !there || known.is_none_or(|known| !self.is_the_same_for_pods(known, claim)) {
+            pods.extend(self.named_by.to(&key).cloned());
+        }
+        for claim in known.into_iter().chain([&**claim]) {
             pods.extend(for_whom(claim).map(|(pod, _)| object_key(namespace, &pod)));
         }
         pods.into_iter().collect()
+    }
+
+    /// Whether all that pods read of a claim is as it was sent.
+    fn is_the_same_for_pods(&self, known: &ResourceClaim, now: &Arc<ResourceClaim>) -> bool {
+        let key = claim_key(now);
+        let has_devices =
+            |claim: &ResourceClaim| claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
+        let sent = self.names.get(&key).and_then(|name| self.sent.get(name));
+        known.spec == now.spec
+            && has_devices(known) == has_devices(now)
+            && (owner(known), is_extended(known)) == (owner(now), is_extended(now))
+            && sent.is_some_and(|sent| {
+                let now = requests::read(self, now, sent.key.clone());
+                (sent.gpus, &sent.requests, &sent.constraints) == (now.gpus, &now.requests, &now.constraints)
+            })
     }
 
     /// Records or removes a claim. [`Claims::tell_claim`] emits the events.
@@ -294,7 +314,7 @@ impl Claims {
             self.used.insert(user.into(), texts)
         };
         if fresh {
-            self.evaluate_selectors(events);
+            self.evaluate_selectors(BTreeSet::new(), events);
             self.selectors.finished.retain(|other| **other != *user);
         }
         for text in before.into_iter().flatten() {
@@ -302,54 +322,11 @@ impl Claims {
         }
     }
 
-    /// Evaluates waiting selectors on devices, up to the step limit.
-    fn evaluate_selectors(&mut self, events: &mut Vec<Event>) {
-        let mut errors = Errors::default();
-        while let Some(mut job) = self.selectors.next() {
-            let Self {
-                slices,
-                selectors,
-                pools,
-                ..
-            } = self;
-            let mut left = selectors.left;
-            let mut evaluate = || {
-                let Some(selector) = selectors.sound_one(job.number) else {
-                    // A former selector may have had its number.
-                    for pool in pools.values_mut() {
-                        let had = |device| forget(device, job.number);
-                        if pool.devices.iter_mut().map(had).fold(false, |any, had| any | had) {
-                            events.push(Event::Pool(Box::new(pool.clone())));
-                        }
-                    }
-                    return None;
-                };
-                for (key, pool) in pools.range_mut(job.pools()) {
-                    if left == 0 {
-                        return Some(key.clone());
-                    }
-                    let mut evaluated = pool.clone();
-                    let one = std::iter::once((job.number, selector));
-                    slices.evaluate_here(key, &mut evaluated, one, &mut errors);
-                    if evaluated != *pool {
-                        *pool = evaluated;
-                        events.push(Event::Pool(Box::new(pool.clone())));
-                    }
-                    left = left.saturating_sub(selectors.cost(job.number, pool.devices.len()));
-                }
-                None
-            };
-            // A selector that cannot be evaluated matches nothing.
-            let rest = cel::on_a_deep_stack(&mut evaluate).flatten();
-            self.selectors.left = left;
-            match rest {
-                Some(next) => {
-                    job.from = Some(next);
-                    self.selectors.put_back(job);
-                }
-                None => self.selectors.finish(job.number),
-            }
-        }
+    /// Evaluates waiting selectors on devices, up to the limit on steps. Pools are sent if that changes them, and those that changed otherwise.
+    fn evaluate_selectors(&mut self, mut changed: BTreeSet<PoolKey>, events: &mut Vec<Event>) {
+        changed.append(&mut self.pools.evaluate(&self.slices, &mut self.selectors));
+        let pools = changed.iter().filter_map(|key| self.pools.get(key));
+        events.extend(pools.map(|pool| Event::Pool(Box::new(pool.clone()))));
     }
 
     /// Whether selectors wait to be evaluated.
@@ -361,14 +338,24 @@ impl Claims {
     /// Evaluates waiting selectors, up to the step limit. Returns the claims and classes that waited for them.
     pub fn refill(&mut self, events: &mut Vec<Event>) -> (Vec<Arc<ResourceClaim>>, Vec<Arc<DeviceClass>>) {
         self.selectors.left = limits::CLAIM_SELECTOR_STEPS_AT_ONCE;
-        self.evaluate_selectors(events);
+        self.evaluate_selectors(BTreeSet::new(), events);
         let mut finished = std::mem::take(&mut self.selectors.finished);
         finished.sort_unstable();
         finished.dedup();
         let claims = finished.iter().filter_map(|user| self.claims.get(user).cloned());
+        let claims = claims.collect::<Vec<_>>().into_iter().chain(self.turned());
         let classes = finished.iter().filter_map(|user| user.strip_prefix(CLASS));
         let classes = classes.filter_map(|class| self.classes.get(class).cloned());
         (claims.collect(), classes.collect())
+    }
+
+    /// The claims for all devices of which a selector has fallen behind, or is not behind any more, since the last call.
+    pub fn turned(&mut self) -> Vec<Arc<ResourceClaim>> {
+        let mut turned = std::mem::take(&mut self.selectors.turned);
+        turned.sort_unstable();
+        turned.dedup();
+        let claims = turned.iter().filter_map(|user| self.claims.get(user));
+        claims.filter(|claim| requests::want_all(claim)).cloned().collect()
     }
 
     // --- classes ---
@@ -411,40 +398,49 @@ impl Claims {
 
     // --- slices ---
 
-    /// A slice was created, changed or deleted. Returns the nodes whose number of GPUs changed, with the difference.
+    /// A slice was created, changed or deleted. Returns the nodes whose number of GPUs changed, with the difference. Selectors are evaluated on devices that
+    /// they see as others than before, up to the limit on steps; [`Claims::turned`] has the claims that wait for the rest.
     pub fn put_slice(
         &mut self,
         slice: &Arc<ResourceSlice>,
         there: bool,
         events: &mut Vec<Event>,
     ) -> BTreeMap<Name, i64> {
+        let before = |key: &PoolKey| {
+            let (slices, pool) = (self.slices.shown(key), self.pools.get(key).cloned());
+            (key.clone(), Before { slices, pool })
+        };
+        let mut before: BTreeMap<PoolKey, Before> = self.slices.pools_of(slice).iter().map(before).collect();
         let changed = if there {
             self.slices.put(slice.clone())
         } else {
             self.slices.remove(&slice.name_any())
         };
-        let mut nodes = BTreeMap::new();
+        let (mut nodes, mut others, mut sent) = (BTreeMap::new(), false, BTreeSet::new());
         for key in changed {
             for (node, more) in self.slices.count(&key) {
                 *nodes.entry(node).or_default() += more;
             }
-            let mut read = self.slices.read(&key);
-            if let Some(pool) = &mut read {
-                self.slices.evaluate(&key, pool, self.selectors.sound());
-            }
-            if self.pools.get(&key) == read.as_ref() {
-                continue;
-            }
-            match read {
-                Some(pool) => {
-                    events.push(Event::Pool(Box::new(pool.clone())));
-                    self.pools.insert(key, pool);
-                }
-                None => {
-                    self.pools.remove(&key);
+            let before = before.remove(&key).unwrap_or_default();
+            let Some(mut pool) = self.slices.read(&key) else {
+                if self.pools.remove(&key) {
                     events.push(Event::PoolGone(key.0, key.1));
                 }
+                continue;
+            };
+            let has_others = self.slices.take_over(&key, &before, &mut pool);
+            if before.pool.as_ref() != Some(&pool) {
+                sent.insert(key.clone());
             }
+            self.pools.put(key, pool, has_others);
+            others |= has_others;
+        }
+        if others {
+            self.selectors.queue_evaluated();
+        }
+        self.evaluate_selectors(sent, events);
+        if others {
+            self.selectors.note_behind();
         }
         nodes.retain(|_, more| *more != 0);
         nodes

@@ -1,4 +1,4 @@
-//! Resource slices → pools of devices: the newest generation of each pool, if complete, with the selectors that each device matches.
+//! Resource slices → pools of devices: the newest generation of each pool, if complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 
-use super::cel::{Selector, Subject, on_a_deep_stack, parts};
+use super::cel::{Subject, parts};
 use crate::api::quantity::Amount;
 use crate::engine::input::devices::{Attribute, Capacity, CapacityPolicy, DeviceInput, PoolInput, Reach, is_gpu};
 use crate::engine::input::{Name, Taint, TaintEffect};
@@ -34,7 +34,7 @@ impl Slices {
     /// Records a slice. Returns the pools that changed.
     pub fn put(&mut self, slice: Arc<ResourceSlice>) -> BTreeSet<PoolKey> {
         let mut changed = self.remove(&slice.name_any());
-        let key = (name(&slice.spec.driver), name(&slice.spec.pool.name));
+        let key = pool_of(&slice);
         self.pool_of.insert(slice.name_any(), key.clone());
         let of_pool = self.by_pool.entry(key.clone()).or_default();
         of_pool.insert(slice.name_any(), slice);
@@ -54,6 +54,13 @@ impl Slices {
             }
         }
         BTreeSet::from([key])
+    }
+
+    /// The pools that a slice is or will be part of.
+    #[must_use]
+    pub fn pools_of(&self, slice: &ResourceSlice) -> BTreeSet<PoolKey> {
+        let known = self.pool_of.get(&slice.name_any()).cloned();
+        known.into_iter().chain([pool_of(slice)]).collect()
     }
 
     /// Recounts a pool's GPUs. Returns the nodes whose number changed, with the difference.
@@ -142,67 +149,64 @@ impl Slices {
         })
     }
 
-    /// [`Slices::evaluate_here`] on a thread with a large stack.
-    pub fn evaluate<'s>(
-        &self,
-        key: &PoolKey,
-        pool: &mut PoolInput,
-        selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone + Send,
-    ) {
-        if selectors.clone().next().is_some() {
-            // A selector whose evaluation panics matches nothing.
-            let _ = on_a_deep_stack(|| self.evaluate_here(key, pool, selectors, &mut Errors::default()));
-        }
-    }
-
-    /// Evaluates selectors on each device of a pool, in the order of [`Slices::read`].
-    pub fn evaluate_here<'s>(
-        &self,
-        key: &PoolKey,
-        pool: &mut PoolInput,
-        selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone + Send,
-        errors: &mut Errors,
-    ) {
+    /// The devices of a pool as selectors see them, in the order of [`Slices::read`].
+    #[must_use]
+    pub fn subjects(&self, key: &PoolKey) -> Vec<Subject> {
         let slices = self.newest(key);
         let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
-        let devices: Vec<&Device> = devices.collect();
-        for (device, input) in devices.into_iter().zip(&mut pool.devices) {
-            let subject = Subject::new(&key.0, device);
-            for (number, selector) in selectors.clone() {
-                forget(input, number);
-                match selector.meets(&subject) {
-                    Ok(true) => input.meets.push(number),
-                    Ok(false) => {}
-                    Err(error) => input.fails.push((number, errors.share(error))),
+        devices.map(|device| Subject::new(&key.0, device)).collect()
+    }
+
+    /// The slices that [`Slices::read`] reads.
+    #[must_use]
+    pub fn shown(&self, key: &PoolKey) -> Vec<Arc<ResourceSlice>> {
+        self.newest(key).into_iter().cloned().collect()
+    }
+
+    /// Takes over the results of selectors for devices that these see as before. Returns whether there are other devices.
+    pub fn take_over(&self, key: &PoolKey, before: &Before, pool: &mut PoolInput) -> bool {
+        let known = before
+            .slices
+            .iter()
+            .flat_map(|slice| slice.spec.devices.iter().flatten());
+        let known: BTreeMap<&str, (&Device, &DeviceInput)> = known
+            .zip(before.pool.iter().flat_map(|pool| &pool.devices))
+            .map(|(device, input)| (&*device.name, (device, input)))
+            .collect();
+        let slices = self.newest(key);
+        let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
+        let mut others = false;
+        for (device, input) in devices.zip(&mut pool.devices) {
+            match known.get(&*device.name) {
+                Some((known, results)) if looks_alike(known, device) => {
+                    input.meets.clone_from(&results.meets);
+                    input.fails.clone_from(&results.fails);
                 }
+                _ => others = true,
             }
-            input.meets.sort_unstable();
-            input.fails.sort();
         }
+        others
     }
 }
 
-/// Removes the result of a selector on a device. Returns whether there was one.
-pub fn forget(device: &mut DeviceInput, number: u32) -> bool {
-    let before = device.meets.len() + device.fails.len();
-    device.meets.retain(|other| *other != number);
-    device.fails.retain(|(other, _)| *other != number);
-    before > device.meets.len() + device.fails.len()
+fn pool_of(slice: &ResourceSlice) -> PoolKey {
+    (name(&slice.spec.driver), name(&slice.spec.pool.name))
 }
 
-/// Texts of errors: most devices of a cluster have the same for one selector.
+/// A pool before a change, and the slices that it was read from.
 #[derive(Default)]
-pub struct Errors(BTreeSet<Name>);
+pub struct Before {
+    /// The slices.
+    pub slices: Vec<Arc<ResourceSlice>>,
+    /// The pool.
+    pub pool: Option<PoolInput>,
+}
 
-impl Errors {
-    fn share(&mut self, error: String) -> Name {
-        if let Some(known) = self.0.get(error.as_str()) {
-            return known.clone();
-        }
-        let error = Name::from(error);
-        self.0.insert(error.clone());
-        error
-    }
+/// Whether two devices of one driver are equal in all that [`Subject`] has.
+fn looks_alike(one: &Device, other: &Device) -> bool {
+    one.allow_multiple_allocations == other.allow_multiple_allocations
+        && one.attributes == other.attributes
+        && one.capacity == other.capacity
 }
 
 /// Shared counters, by set and name.

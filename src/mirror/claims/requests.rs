@@ -131,6 +131,25 @@ pub fn has_too_many_selectors(claim: &ResourceClaim) -> bool {
     selectors.sum::<usize>() > limits::CLAIM_SELECTORS
 }
 
+/// Whether a claim requests all devices that it selects.
+pub fn want_all(claim: &ResourceClaim) -> bool {
+    let requests = claim
+        .spec
+        .devices
+        .iter()
+        .flat_map(|devices| devices.requests.iter().flatten());
+    let mut modes = requests.flat_map(|request| {
+        let exactly = request.exactly.iter().map(|exactly| &exactly.allocation_mode);
+        let first = request.first_available.iter().flatten();
+        exactly.chain(first.map(|first| &first.allocation_mode))
+    });
+    modes.any(|mode| is_all(mode.as_deref()))
+}
+
+fn is_all(mode: Option<&str>) -> bool {
+    mode == Some("All")
+}
+
 /// Expressions of selectors. One of an unknown kind matches nothing.
 pub fn expressions(selectors: &[DeviceSelector]) -> impl Iterator<Item = String> + '_ {
     let text = |selector: &DeviceSelector| selector.cel.as_ref().map(|cel| cel.expression.clone());
@@ -232,6 +251,7 @@ fn read_requests(claims: &Claims, claim: &ResourceClaim) -> Result<Vec<RequestIn
                         claims,
                         &exactly.device_class_name,
                         exactly.selectors.as_deref(),
+                        is_all(exactly.allocation_mode.as_deref()),
                         &of(None),
                     )?,
                     count: count(exactly.allocation_mode.as_deref(), exactly.count, &of(None))?,
@@ -244,7 +264,13 @@ fn read_requests(claims: &Claims, claim: &ResourceClaim) -> Result<Vec<RequestIn
                 let of = of(Some(&sub.name));
                 options.push(OptionInput {
                     name: Some(name(&sub.name)),
-                    selectors: selectors(claims, &sub.device_class_name, sub.selectors.as_deref(), &of)?,
+                    selectors: selectors(
+                        claims,
+                        &sub.device_class_name,
+                        sub.selectors.as_deref(),
+                        is_all(sub.allocation_mode.as_deref()),
+                        &of,
+                    )?,
                     count: count(sub.allocation_mode.as_deref(), sub.count, &of)?,
                     admin: false,
                     tolerations: tolerations(sub.tolerations.as_deref()),
@@ -262,15 +288,21 @@ fn read_requests(claims: &Claims, claim: &ResourceClaim) -> Result<Vec<RequestIn
         .collect()
 }
 
-/// Numbers of a class's selectors and a request's own.
-fn selectors(claims: &Claims, class: &str, own: Option<&[DeviceSelector]>, of: &str) -> Result<Vec<u32>, String> {
+/// Numbers of a class's selectors and a request's own. `all`: the request is for all devices.
+fn selectors(
+    claims: &Claims,
+    class: &str,
+    own: Option<&[DeviceSelector]>,
+    all: bool,
+    of: &str,
+) -> Result<Vec<u32>, String> {
     let known = claims.classes.get(class);
     let known = known.ok_or_else(|| format!("device class {class} does not exist for {of}"))?;
     let own = expressions(own.unwrap_or_default());
     class_selectors(known)
         .chain(own)
         .enumerate()
-        .map(|(at, text)| match claims.selectors.error(&text) {
+        .map(|(at, text)| match claims.selectors.error(&text, all) {
             Some(error) => Err(format!("{of}: selector #{at}: {error}")),
             None => claims
                 .selectors

@@ -1,7 +1,8 @@
 //! The selectors of claims and classes, by number, and a queue of those still to be evaluated on devices.
 //!
 //! Evaluation takes time, and a tenant with many selectors must not delay others: the steps at once are limited, and namespaces take
-//! turns. The other selectors wait, and claims with them.
+//! turns. A new selector waits, and claims with it. Pools are in the order of their last change; where a selector has got to among these is one number, and a
+//! pool that changes is behind all others again. Until its turn comes such a pool has no device for the selector, and only claims for all devices wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -9,7 +10,6 @@ use std::ops::Bound;
 use sha2::{Digest, Sha256};
 
 use super::cel::Selector;
-use super::pools::PoolKey;
 use crate::api::limits;
 use crate::engine::input::Table;
 
@@ -39,28 +39,33 @@ struct Known {
     refused: bool,
     /// `None` until compiled.
     compiled: Option<Result<Selector, String>>,
-    /// It has been evaluated on every device.
-    evaluated: bool,
+    /// The last change of a pool up to which it is evaluated.
+    through: u64,
+    /// What its users know.
+    state: State,
+    /// It is queued.
+    queued: bool,
     /// Its users, with counts.
     users: BTreeMap<Box<str>, usize>,
 }
 
-/// A queued evaluation of a selector, from a pool on.
+/// What users know about a selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has not been evaluated on every device yet.
+    New,
+    /// It has been, but not on those of some pools that have changed since.
+    Behind,
+    /// It is evaluated on every device.
+    Evaluated,
+}
+
+/// A queued evaluation of a selector.
 pub struct Job {
     /// The selector.
     pub number: u32,
-    /// The first pool not evaluated yet; `None` = all.
-    pub from: Option<PoolKey>,
-    namespace: Box<str>,
-}
-
-impl Job {
-    /// The remaining pools.
-    #[must_use]
-    pub fn pools(&self) -> (Bound<PoolKey>, Bound<PoolKey>) {
-        let from = self.from.clone().map_or(Bound::Unbounded, Bound::Included);
-        (from, Bound::Unbounded)
-    }
+    /// The last change of a pool up to which it is evaluated.
+    pub through: u64,
 }
 
 /// All selectors.
@@ -68,7 +73,7 @@ pub struct Selectors {
     numbers: Table<Box<str>, u32>,
     known: Vec<Option<Known>>,
     free: Vec<u32>,
-    waiting: BTreeMap<Box<str>, VecDeque<Job>>,
+    waiting: BTreeMap<Box<str>, VecDeque<u32>>,
     /// How many selectors count to the limit of a namespace.
     counts: BTreeMap<Box<str>, usize>,
     /// How many are refused.
@@ -77,8 +82,10 @@ pub struct Selectors {
     last: Box<str>,
     /// Remaining steps.
     pub left: usize,
-    /// Users of selectors that were evaluated for every device since the last call.
+    /// Users of selectors that were evaluated on every device for the first time since the last call.
     pub finished: Vec<Box<str>>,
+    /// Users of selectors that have fallen behind, or are not behind any more, since the last call.
+    pub turned: Vec<Box<str>>,
 }
 
 impl Default for Selectors {
@@ -93,6 +100,7 @@ impl Default for Selectors {
             last: Box::default(),
             left: limits::CLAIM_SELECTOR_STEPS_AT_ONCE,
             finished: Vec::new(),
+            turned: Vec::new(),
         }
     }
 }
@@ -124,12 +132,40 @@ impl Selectors {
         if !namespace.is_empty() {
             self.counts.insert(namespace.into(), count + 1);
         }
-        self.waiting.entry(namespace.into()).or_default().push_back(Job {
-            number,
-            from: None,
-            namespace: namespace.into(),
-        });
+        self.queue(number);
         true
+    }
+
+    /// Queues an evaluation.
+    fn queue(&mut self, number: u32) {
+        if let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut)
+            && !std::mem::replace(&mut known.queued, true)
+        {
+            let namespace = known.namespace.clone();
+            self.waiting.entry(namespace).or_default().push_back(number);
+        }
+    }
+
+    /// Pools have changed: queues the selectors that have been evaluated.
+    pub fn queue_evaluated(&mut self) {
+        let due = |(at, known): (usize, &Option<Known>)| {
+            let known = known.as_ref()?;
+            (!known.refused && !known.queued && matches!(known.compiled, Some(Ok(_)))).then_some(at as u32)
+        };
+        let due: Vec<u32> = self.known.iter().enumerate().filter_map(due).collect();
+        for number in due {
+            self.queue(number);
+        }
+    }
+
+    /// Notes whose selectors are behind after pools have changed and the steps at once are used.
+    pub fn note_behind(&mut self) {
+        for known in self.known.iter_mut().flatten() {
+            if known.queued && known.state == State::Evaluated {
+                known.state = State::Behind;
+                self.turned.extend(known.users.keys().cloned());
+            }
+        }
     }
 
     /// Queues a selector of the namespace that was refused, if there is one.
@@ -152,7 +188,9 @@ impl Selectors {
             namespace: Box::default(),
             refused: true,
             compiled: None,
-            evaluated: false,
+            through: 0,
+            state: State::New,
+            queued: false,
             users: BTreeMap::new(),
         });
         let number = self.free.pop().unwrap_or(self.known.len() as u32);
@@ -180,10 +218,12 @@ impl Selectors {
         }
         if known.users.is_empty() {
             self.numbers.remove(text);
-            for jobs in self.waiting.values_mut().filter(|_| !known.evaluated) {
-                jobs.retain(|job| job.number != number);
+            if known.queued {
+                for jobs in self.waiting.values_mut() {
+                    jobs.retain(|job| *job != number);
+                }
+                self.waiting.retain(|_, jobs| !jobs.is_empty());
             }
-            self.waiting.retain(|_, jobs| !jobs.is_empty());
             let (refused, namespace) = (known.refused, std::mem::take(&mut known.namespace));
             *slot = None;
             self.free.push(number);
@@ -215,24 +255,28 @@ impl Selectors {
         self.known(number).map(|known| known.digest)
     }
 
-    /// Why a selector has no results, finally or until it is evaluated.
+    /// Why a selector has no results, finally or until it is evaluated; where a request is for all devices, they must be known for every device.
     #[must_use]
-    pub fn error(&self, text: &str) -> Option<&str> {
+    pub fn error(&self, text: &str, all: bool) -> Option<&str> {
         let known = self.known(self.number(text)?)?;
         if known.refused {
             return Some(TOO_MANY);
         }
         match &known.compiled {
             Some(Err(error)) => Some(error),
-            Some(Ok(_)) if known.evaluated => None,
-            Some(Ok(_)) | None => Some(WAITS),
+            Some(Ok(_)) => match known.state {
+                State::New => Some(WAITS),
+                State::Behind => all.then_some(WAITS),
+                State::Evaluated => None,
+            },
+            None => Some(WAITS),
         }
     }
 
     /// The number of an expression whose results are known.
     #[must_use]
     pub fn evaluated(&self, text: &str) -> Option<u32> {
-        self.number(text).filter(|_| self.error(text).is_none())
+        self.number(text).filter(|_| self.error(text, false).is_none())
     }
 
     /// A compiled selector.
@@ -241,19 +285,19 @@ impl Selectors {
         self.known(number)?.compiled.as_ref()?.as_ref().ok()
     }
 
-    /// All compiled selectors.
-    pub fn sound(&self) -> impl Iterator<Item = (u32, &Selector)> + Clone + Send {
-        let numbered = self.known.iter().enumerate();
-        numbered.filter_map(|(at, known)| Some((at as u32, known.as_ref()?.compiled.as_ref()?.as_ref().ok()?)))
-    }
-
     /// Whether selectors wait, or claims are to be notified.
     #[must_use]
     pub fn wait(&self) -> bool {
-        !self.waiting.is_empty() || !self.finished.is_empty()
+        !self.waiting.is_empty() || !self.finished.is_empty() || !self.turned.is_empty()
     }
 
-    /// The next evaluation, compiled if possible: namespaces take turns.
+    /// Whether selectors can be evaluated now.
+    #[must_use]
+    pub fn are_due(&self) -> bool {
+        self.left > 0 && !self.waiting.is_empty()
+    }
+
+    /// The next selector to evaluate, compiled if possible: namespaces take turns.
     pub fn next(&mut self) -> Option<Job> {
         if self.left == 0 {
             return None;
@@ -266,17 +310,19 @@ impl Selectors {
             .or_else(|| self.waiting.first_key_value());
         let namespace = next?.0.clone();
         let jobs = self.waiting.get_mut(&namespace)?;
-        let job = jobs.pop_front()?;
+        let number = jobs.pop_front()?;
         if jobs.is_empty() {
             self.waiting.remove(&namespace);
         }
         self.last = namespace;
-        let known = self.known.get_mut(job.number as usize)?.as_mut()?;
+        let known = self.known.get_mut(number as usize)?.as_mut()?;
+        known.queued = false;
         if known.compiled.is_none() {
             known.compiled = Some(Selector::compile(&known.text));
             self.left = self.left.saturating_sub(COMPILING);
         }
-        Some(job)
+        let through = known.through;
+        Some(Job { number, through })
     }
 
     /// Steps of evaluating a selector on so many devices.
@@ -286,16 +332,25 @@ impl Selectors {
         devices.saturating_mul(PER_DEVICE.saturating_add(steps))
     }
 
-    /// Requeues a selector with the remaining pools.
-    pub fn put_back(&mut self, job: Job) {
-        self.waiting.entry(job.namespace.clone()).or_default().push_front(job);
+    /// A selector is evaluated up to this change: the first of its namespace to go on.
+    pub fn put_back(&mut self, number: u32, through: u64) {
+        if let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) {
+            known.through = through;
+            known.queued = true;
+            let namespace = known.namespace.clone();
+            self.waiting.entry(namespace).or_default().push_front(number);
+        }
     }
 
-    /// Marks a selector as evaluated on every device.
-    pub fn finish(&mut self, number: u32) {
+    /// Marks a selector as evaluated on every device; the last change is given.
+    pub fn finish(&mut self, number: u32, last: u64) {
         if let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) {
-            known.evaluated = true;
-            self.finished.extend(known.users.keys().cloned());
+            known.through = last;
+            match std::mem::replace(&mut known.state, State::Evaluated) {
+                State::New => self.finished.extend(known.users.keys().cloned()),
+                State::Behind => self.turned.extend(known.users.keys().cloned()),
+                State::Evaluated => {}
+            }
         }
     }
 }

@@ -212,3 +212,110 @@ fn a_claim_with_too_many_selectors_waits_with_the_reason() {
     let said = problems(&mirror.apply(&claim).events);
     assert_eq!(said[0].1.as_deref(), Some("claim ns/c has more than 128 selectors"));
 }
+
+/// A slice of a pool of 100 devices, of which one has another attribute than before in each version; `tainted`: one is tainted.
+fn changed_slice(pool: usize, version: usize, tainted: bool) -> PackedChange {
+    let device = |at: usize| {
+        let n = if at == 0 { 1_000 + version } else { at };
+        let taints = (tainted && at == 1).then(|| json!([{"key": "sick", "effect": "NoSchedule"}]));
+        json!({"name": format!("d{at}"), "attributes": {"n": {"int": n}}, "taints": taints})
+    };
+    let devices: Vec<_> = (0..100).map(device).collect();
+    let spec = json!({"driver": "d.example.com", "nodeName": "n", "devices": devices,
+        "pool": {"name": format!("p{pool}"), "generation": 2 + version, "resourceSliceCount": 1}});
+    PackedChange::Applied(PackedObject::ResourceSlice(object(
+        json!({"metadata": {"name": format!("s{pool}")}, "spec": spec}),
+    )))
+}
+
+/// How many selectors the first two devices of the first pool meet, if that changed.
+fn last_met(events: &[Event]) -> Option<[usize; 2]> {
+    let mut pools = events.iter().filter_map(|event| match event {
+        Event::Pool(pool) if &*pool.pool == "p0" => Some([0, 1].map(|at| pool.devices[at].meets.len())),
+        _ => None,
+    });
+    pools.next_back()
+}
+
+#[test]
+fn a_changed_slice_waits_for_its_turn_and_delays_only_claims_for_all_devices() {
+    let mut mirror = with_devices(200);
+    mirror.apply(&claim("ns", 0, "device.driver == 'd.example.com'"));
+    let exactly = json!({"deviceClassName": "any", "allocationMode": "All",
+        "selectors": [{"cel": {"expression": "device.driver == 'd.example.com'"}}]});
+    let all = json!({"metadata": {"name": "all", "namespace": "ns", "uid": "all"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}});
+    let said = problems(
+        &mirror
+            .apply(&PackedChange::Applied(PackedObject::ResourceClaim(object(all))))
+            .events,
+    );
+    assert_eq!(said, [("ns/all".to_owned(), None)]);
+    // With steps left, its devices are known at once.
+    let events = mirror.apply(&changed_slice(0, 0, false)).events;
+    assert_eq!((last_met(&events), problems(&events)), (Some([1, 1]), Vec::new()));
+
+    let storm = |number: usize| format!("device.attributes['d.example.com'].n != {number}");
+    for number in 0..20 {
+        mirror.apply(&claim("storm", number, &storm(number)));
+    }
+    // Without, the devices that have changed meet nothing, the others what they met; claims for all wait, and only they.
+    let events = mirror.apply(&changed_slice(0, 1, false)).events;
+    let [changed, other] = last_met(&events).expect("it is told");
+    assert!(changed == 0 && other >= 1, "{changed} {other}");
+    let said = problems(&events);
+    assert!(said.iter().all(|(claim, _)| claim == "ns/all"), "{said:?}");
+    let problem = said
+        .last()
+        .and_then(|(_, problem)| problem.as_deref())
+        .unwrap_or_default();
+    assert!(problem.contains("waits for its turn"), "{said:?}");
+    let mut last = Vec::new();
+    while mirror.selectors_wait() {
+        last.extend(mirror.ask_selectors().events);
+    }
+    assert_eq!(last_met(&last), Some([21, 20]), "the second device meets all but one");
+    assert!(problems(&last).contains(&("ns/all".to_owned(), None)));
+}
+
+#[test]
+fn devices_that_selectors_see_as_before_are_not_evaluated_again() {
+    let mut mirror = with_devices(100);
+    mirror.apply(&changed_slice(0, 0, false));
+    for number in 0..limits::CLAIM_SELECTOR_STEPS_AT_ONCE / (100 * 100) {
+        let text = format!("device.attributes['d.example.com'].n != {number}");
+        mirror.apply(&claim("storm", number, &text));
+    }
+    while mirror.selectors_wait() {
+        mirror.ask_selectors();
+    }
+    // More steps than there are at once.
+    for round in 0..4 {
+        let events = mirror.apply(&changed_slice(0, 0, round % 2 == 0)).events;
+        assert_eq!((last_met(&events), problems(&events)), (Some([20, 19]), Vec::new()));
+        assert!(!mirror.selectors_wait());
+    }
+}
+
+#[test]
+fn a_pool_that_is_gone_is_not_waited_for() {
+    let mut mirror = with_devices(100);
+    for number in 0..20 {
+        let text = format!("device.attributes['d.example.com'].n != {number}");
+        mirror.apply(&claim("storm", number, &text));
+    }
+    mirror.apply(&changed_slice(0, 0, false));
+    let PackedChange::Applied(slice) = changed_slice(0, 0, false) else {
+        panic!("it is applied")
+    };
+    let gone = mirror.apply(&PackedChange::Deleted(slice)).events;
+    assert!(matches!(gone[..], [.., Event::PoolGone(..)]), "{gone:?}");
+    while mirror.selectors_wait() {
+        mirror.ask_selectors();
+    }
+    let mut last = mirror.apply(&changed_slice(0, 1, false)).events.to_vec();
+    while mirror.selectors_wait() {
+        last.extend(mirror.ask_selectors().events);
+    }
+    assert_eq!(last_met(&last), Some([20, 19]));
+}
