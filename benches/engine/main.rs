@@ -4,6 +4,8 @@
 //! `cargo bench --bench engine`              all shapes
 //! `cargo bench --bench engine -- fill:500`  one shape
 
+mod backlog;
+mod changes;
 mod eviction;
 mod objects;
 mod placement;
@@ -41,7 +43,9 @@ fn main() {
             }
         }
     }
-    let others: [(&str, Measure); 3] = [
+    let others: [(&str, Measure); 5] = [
+        ("backlog", backlog::measure),
+        ("changes", changes::measure),
         ("self-check", self_check::measure),
         ("verdicts", verdicts::measure),
         ("relations", relations::measure),
