@@ -255,10 +255,14 @@ impl Actors {
                 min,
                 gpus,
                 together,
+                some,
                 ends,
             } => {
                 let (name, team, queue) = (self.name("gang"), TEAMS[*team], QUEUES[*queue]);
-                let group = sub_groups::gang(&name, team, queue, *sub_groups, *min, *together);
+                let mut group = sub_groups::gang(&name, team, queue, *sub_groups, *min, *together);
+                if *some {
+                    sub_groups::need_all_but_one(&mut group, *sub_groups);
+                }
                 if create(&self.tenant, group).await.is_err() {
                     return;
                 }

@@ -18,10 +18,24 @@ pub enum Wants {
     Fast,
     /// Two of the same NUMA node.
     Pair,
+    /// One of any model, and one of the fast one, by two requests.
+    AnyAndFast,
+    /// Two of the fast model, else one of any.
+    FastOrAny,
+    /// All of the node.
+    All,
 }
 
 impl Wants {
-    pub const ALL: [Self; 4] = [Self::One, Self::Two, Self::Fast, Self::Pair];
+    pub const ALL: [Self; 7] = [
+        Self::One,
+        Self::Two,
+        Self::Fast,
+        Self::Pair,
+        Self::AnyAndFast,
+        Self::FastOrAny,
+        Self::All,
+    ];
 
     /// The template of such claims.
     fn template(self) -> &'static str {
@@ -30,57 +44,97 @@ impl Wants {
             Self::Two => "two-devices",
             Self::Fast => "fast-device",
             Self::Pair => "pair-of-devices",
-        }
-    }
-
-    fn count(self) -> usize {
-        match self {
-            Self::One | Self::Fast => 1,
-            Self::Two | Self::Pair => 2,
+            Self::AnyAndFast => "any-device-and-a-fast-one",
+            Self::FastOrAny => "fast-devices-or-any",
+            Self::All => "all-devices",
         }
     }
 
     fn spec(self) -> Value {
-        let mut exactly = json!({"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": self.count()});
-        if self == Self::Fast {
-            let fast = format!("device.attributes['{CLASS}'].model == 'fast'");
-            exactly["selectors"] = json!([{"cel": {"expression": fast}}]);
-        }
-        let mut devices = json!({"requests": [{"name": "device", "exactly": exactly}]});
+        let any = |count: u32| json!({"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": count});
+        let fast = |count: u32| {
+            let mut wanted = any(count);
+            let expression = format!("device.attributes['{CLASS}'].model == 'fast'");
+            wanted["selectors"] = json!([{"cel": {"expression": expression}}]);
+            wanted
+        };
+        let named = |name: &str, mut wanted: Value| {
+            wanted["name"] = json!(name);
+            wanted
+        };
+        let one = |exactly: Value| json!([{"name": self.request(), "exactly": exactly}]);
+        let requests = match self {
+            Self::One => one(any(1)),
+            Self::Two | Self::Pair => one(any(2)),
+            Self::Fast => one(fast(1)),
+            Self::AnyAndFast => {
+                json!([{"name": self.request(), "exactly": any(1)}, {"name": "fast", "exactly": fast(1)}])
+            }
+            Self::FastOrAny => {
+                json!([{"name": self.request(), "firstAvailable": [named("fast", fast(2)), named("any", any(1))]}])
+            }
+            Self::All => one(json!({"deviceClassName": CLASS, "allocationMode": "All"})),
+        };
+        let mut devices = json!({"requests": requests});
         if self == Self::Pair {
-            devices["constraints"] = json!([{"requests": ["device"], "matchAttribute": format!("{CLASS}/numa")}]);
+            devices["constraints"] = json!([{"requests": [self.request()], "matchAttribute": format!("{CLASS}/numa")}]);
         }
         json!({"devices": devices})
     }
 
+    /// The name of the first request, by which a stored claim is known.
+    fn request(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::Two => "two",
+            Self::Fast => "fast-one",
+            Self::Pair => "pair",
+            Self::AnyAndFast => "any",
+            Self::FastOrAny => "fast-or-any",
+            Self::All => "all",
+        }
+    }
+
     /// What a stored claim asks for.
     pub fn of(spec: &Value) -> Self {
-        let devices = &spec["devices"];
-        let exactly = &devices["requests"][0]["exactly"];
-        let is_empty = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
-        match exactly["count"].as_u64() {
-            Some(2) if is_empty(&devices["constraints"]) => Self::Two,
-            Some(2) => Self::Pair,
-            _ if is_empty(&exactly["selectors"]) => Self::One,
-            _ => Self::Fast,
-        }
+        let name = &spec["devices"]["requests"][0]["name"];
+        let known = Self::ALL.into_iter().find(|wants| *name == wants.request());
+        known.unwrap_or_default()
     }
 
-    /// Whether these devices of one node are what is asked for.
-    pub fn are(self, devices: &[&str]) -> bool {
-        devices.len() == self.count() && self.can_be_of(devices)
+    /// Whether these devices of a node are what is asked for.
+    pub fn are(self, node: &str, devices: &[&str]) -> bool {
+        let fast = devices.iter().filter(|device| is_fast(number(device))).count();
+        let count = match self {
+            Self::One | Self::Fast => 1,
+            Self::Two | Self::Pair | Self::AnyAndFast => 2,
+            Self::FastOrAny if fast == 2 => 2,
+            Self::FastOrAny => 1,
+            Self::All => offered(node),
+        };
+        devices.len() == count && self.can_be_of(node, devices)
     }
 
-    /// Whether what is asked for can be had from these free devices of one node.
-    pub fn can_be_of(self, devices: &[&str]) -> bool {
+    /// Whether what is asked for can be had from these free devices of a node.
+    pub fn can_be_of(self, node: &str, devices: &[&str]) -> bool {
         let numas = devices.iter().map(|device| numa(number(device)));
         let pairs = |numa: u32| numas.clone().filter(|other| *other == numa).count() > 1;
+        let has_fast = || devices.iter().any(|device| is_fast(number(device)));
         match self {
-            Self::One | Self::Two => devices.len() >= self.count(),
-            Self::Fast => devices.iter().any(|device| is_fast(number(device))),
+            Self::One | Self::FastOrAny => !devices.is_empty(),
+            Self::Two => devices.len() >= 2,
+            Self::Fast => has_fast(),
             Self::Pair => numas.clone().any(pairs),
+            Self::AnyAndFast => devices.len() >= 2 && has_fast(),
+            Self::All => !devices.is_empty() && devices.len() == offered(node),
         }
     }
+}
+
+/// How many devices the driver of a node offers.
+fn offered(node: &str) -> usize {
+    let known = DEVICES.iter().find(|(name, _)| *name == node);
+    known.map_or(0, |(_, count)| *count as usize)
 }
 
 /// The number in the name of a device.

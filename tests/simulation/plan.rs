@@ -100,7 +100,7 @@ pub enum Step {
         /// Each member on a node of its own.
         apart: bool,
     },
-    /// A pod group with sub-groups, each with so many pods, of which so many must run together.
+    /// A pod group with sub-groups, each with so many pods, of which so many must run together. `some`: all sub-groups but one are enough.
     SubGroups {
         team: usize,
         queue: usize,
@@ -109,6 +109,7 @@ pub enum Step {
         min: u32,
         gpus: u32,
         together: Together,
+        some: bool,
         ends: Option<Ends>,
     },
     /// A pod that claims devices: by a claim of its own, or by one that others of its namespace may use, too.
@@ -437,6 +438,7 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
                         Together::AboveInRack,
                     ])
                     .unwrap_or(&Together::No),
+                some: random.u32(0..3) == 0,
                 ends: ends(random),
             }
         }

@@ -108,6 +108,8 @@ pub struct GroupSeen {
     pub pool: Option<String>,
     /// Those that have pods.
     pub sub_groups: BTreeMap<String, SubGroupSeen>,
+    /// So many of these are enough.
+    pub enough: usize,
 }
 
 impl GroupSeen {
@@ -135,7 +137,7 @@ impl GroupSeen {
         }
     }
 
-    /// How many of these pods its minimum lacks, or that of each sub-group.
+    /// How many of these pods its minimum lacks, or that of each sub-group; if some sub-groups are enough, of those that lack the fewest.
     pub fn missing(&self, pods: &[&PodSeen]) -> BTreeMap<Option<String>, usize> {
         if self.sub_groups.is_empty() {
             return BTreeMap::from([(None, self.min.saturating_sub(pods.len()))]);
@@ -144,7 +146,10 @@ impl GroupSeen {
             let there = pods.iter().filter(|pod| pod.sub_group.as_ref() == Some(name));
             (Some(name.clone()), sub_group.min.saturating_sub(there.count()))
         });
-        missing.collect()
+        let mut missing: Vec<_> = missing.collect();
+        missing.sort_by_key(|(_, missing)| *missing);
+        missing.truncate(self.enough);
+        missing.into_iter().collect()
     }
 }
 
@@ -692,7 +697,11 @@ fn group(stored: &Value) -> GroupSeen {
         (text(&sub_group["name"]), seen)
     });
     let sub_groups: BTreeMap<_, _> = sub_groups.collect();
-    let min = sub_groups.values().map(|sub_group| sub_group.min).sum();
+    let enough = stored["spec"]["minSubGroup"].as_u64();
+    let enough = enough.map_or(sub_groups.len(), |enough| enough as usize);
+    let mut mins: Vec<usize> = sub_groups.values().map(|sub_group| sub_group.min).collect();
+    mins.sort_unstable();
+    let min = mins.iter().take(enough).sum();
     let own_min = || stored["spec"]["minMember"].as_u64().unwrap_or(1) as usize;
     GroupSeen {
         queue: stored["spec"]["queue"].as_str().unwrap_or_default().to_owned(),
@@ -701,6 +710,7 @@ fn group(stored: &Value) -> GroupSeen {
         of_tenant: !stored["metadata"]["labels"][OF_TENANT].is_null(),
         pool: stored["metadata"]["labels"][POOL_LABEL].as_str().map(str::to_owned),
         sub_groups,
+        enough,
     }
 }
 

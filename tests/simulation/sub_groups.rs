@@ -63,6 +63,14 @@ pub fn gang(gang: &str, namespace: &str, queue: &str, sub_groups: u32, min: u32,
     group
 }
 
+/// All sub-groups of a pod group but one are enough, if there are several and none above them.
+pub fn need_all_but_one(group: &mut Value, sub_groups: u32) {
+    let listed = group["spec"]["subGroups"].as_array().map_or(0, Vec::len);
+    if sub_groups > 1 && listed == sub_groups as usize {
+        group["spec"]["minSubGroup"] = json!(sub_groups - 1);
+    }
+}
+
 /// A pod of a sub-group.
 pub fn pod(pod: &str, namespace: &str, queue: &str, gang: &str, sub_group: u32, gpus: u32) -> Value {
     let mut pod = member(pod, namespace, queue, gang, gpus);

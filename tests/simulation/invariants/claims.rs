@@ -43,7 +43,8 @@ pub fn idle_device(view: &View<'_>) -> Option<String> {
 pub fn unlike(view: &View<'_>) -> Option<String> {
     view.now.claims.iter().find_map(|(claim, seen)| {
         let devices: Vec<&str> = seen.devices.iter().map(|(_, device)| &**device).collect();
-        let is_right = devices.is_empty() || seen.wants.are(&devices);
+        let node = seen.devices.first().map_or("", |(node, _)| node);
+        let is_right = devices.is_empty() || seen.wants.are(node, &devices);
         (!is_right).then(|| format!("{claim:?} asks for {:?} and has {:?}", seen.wants, seen.devices))
     })
 }
@@ -57,7 +58,7 @@ pub fn fit(view: &View<'_>, pod: &PodSeen, node: &str) -> bool {
     pod.claims.iter().all(|name| {
         claim_of(view, pod, name).is_some_and(|claim| match claim.devices.first() {
             Some((there, _)) => there == node,
-            None => claim.wants.can_be_of(&free),
+            None => claim.wants.can_be_of(node, &free),
         })
     })
 }
