@@ -430,22 +430,26 @@ impl MultiStepBind {
         let namespace = &self.caller.context.settings.own_pods.reservation.namespace;
         let api: Api<Pod> = Api::namespaced(self.caller.context.reads.clone(), namespace);
         let uid = &*self.bind.placement.pod.uid;
-        for (id, device) in group_ids(&self.bind).iter().zip(&done.devices) {
-            // KAI gives its reservation pods other names.
-            let of_group = ListParams::default().labels(&format!("{}={}", label::GPU_GROUP, id.group));
-            let found = self.caller.call("look at a reservation pod", || api.list(&of_group));
-            let found = found
-                .await
-                .map_err(|error| Stop::of(error, "the reservation pod of its GPU group cannot be read"))?;
+        let ids = group_ids(&self.bind);
+        // KAI gives its reservation pods other names.
+        let groups: Vec<&str> = ids.iter().map(|id| &*id.group).collect();
+        let of_groups = ListParams::default().labels(&format!("{} in ({})", label::GPU_GROUP, groups.join(",")));
+        let found = self.caller.call("look at reservation pods", || api.list(&of_groups));
+        let found = found
+            .await
+            .map_err(|error| Stop::of(error, "the reservation pods of its GPU groups cannot be read"))?;
+        let is_reserved = |(id, device): (&GroupId, &String)| {
             let reserves = |pod: &Pod| {
+                let of_it = pod
+                    .labels()
+                    .get(label::GPU_GROUP)
+                    .is_some_and(|group| **group == *id.group);
                 let holds = pods::node(pod) == Some(&id.node) && reservation::error(pod).is_none();
-                holds && reservation::device(pod) == Some(device) && users::of(pod).contains_key(uid)
+                of_it && holds && reservation::device(pod) == Some(device) && users::of(pod).contains_key(uid)
             };
-            if !found.items.iter().any(reserves) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+            found.items.iter().any(reserves)
+        };
+        Ok(ids.iter().zip(&done.devices).all(is_reserved))
     }
 
     async fn write_config_maps(&self, done: &mut Done) -> Result<(), Stop> {

@@ -149,6 +149,41 @@ async fn a_pod_whose_reservation_pod_went_while_the_watch_was_behind_is_not_boun
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_gpus_that_a_pod_shares_are_looked_at_by_one_request() {
+    for (goes, bound) in [(false, true), (true, false)] {
+        let case = Case::new().await;
+        let mut ordered = case.sharing("a").await;
+        let two = json!({"metadata": {"annotations": {"gpu-fraction-num-devices": "2"}}});
+        let pod = case.lab.seen("a").await.unwrap();
+        case.lab.patch(&typed(&pod), two).await;
+        ordered.share = Share::of_pod(&case.lab.seen("a").await.unwrap());
+        ordered.placement.gpu_groups = ["g", "h"].map(Arc::from).into();
+        case.watch().await;
+        let config_maps = Match::verb_on("create", "configmaps");
+        case.lab.fault(config_maps, Effect::Delay(seconds(2)), Times::Always);
+        case.order(vec![ordered], Vec::new()).await;
+        sleep(MOMENT).await;
+        let reservations = case.reservations().await;
+        for (pod, device) in reservations.iter().zip(["GPU-1", "GPU-2"]) {
+            let reported = json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": device}}});
+            case.lab.patch(&typed(pod), reported).await;
+        }
+        case.watch().await;
+        if goes {
+            case.lab.delete(&typed(&reservations[1])).await;
+        }
+        let lists = case.counted(on_reservations("list"));
+        sleep(seconds(8)).await;
+        assert_eq!(
+            (reservations.len(), case.is_bound("a").await),
+            (2, bound),
+            "one goes: {goes}"
+        );
+        assert_eq!(case.lab.struck(lists), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_scheduler_knows_of_a_reservation_before_it_is_requested_until_the_watch_shows_it() {
     let mut case = Case::reserving(Effect::Delay(seconds(3))).await;
     sleep(seconds(1)).await;
