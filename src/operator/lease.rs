@@ -263,6 +263,10 @@ impl Elector {
         // Since when it is free, but left to another replica.
         let mut left = None;
         loop {
+            // It may have lost the Lease while it shuts down.
+            if release.is_cancelled() {
+                return None;
+            }
             let free = if self.synced { self.free() } else { Free::Unknown };
             let preferred = *self.claim.borrow_and_update() == Claim::Preferred;
             let attempt = match free {

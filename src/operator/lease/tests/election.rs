@@ -12,6 +12,8 @@ use crate::devcluster::apiserver::in_process::InProcess;
 use crate::devcluster::apiserver::{Effect, Identity, Match, Options, RuleId, Times};
 use crate::operator::client::{self, Reach, Timeouts};
 
+mod shutdown;
+
 /// An API server with the namespace of the Lease.
 struct Lab {
     server: InProcess,
@@ -205,39 +207,6 @@ async fn a_single_replica_leads_at_once_and_keeps_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_shuts_down_hands_over_at_once_and_writes_nothing_more() {
-    let lab = Lab::new().await;
-    let mut a = lab.replica("a");
-    a.leads().await;
-    let mut b = lab.replica("b");
-    sleep(Duration::from_secs(60)).await;
-    assert!(!b.is_leading());
-    assert_eq!(b.status.borrow().holder.as_deref(), Some("a"));
-    let writes = a.writes();
-    a.release.cancel();
-    assert!(b.leads().await < MOMENT);
-    assert!(!is_open(&writes).await, "the term is over");
-    assert!(a.terms().of(&Scope::Cluster).is_none() && !a.is_leading());
-    timeout(MOMENT, a.run).await.expect("it has ended").unwrap().unwrap();
-    assert_eq!(lab.holder().await.as_deref(), Some("b"));
-    assert_eq!(lab.lease().await.unwrap().spec.unwrap().lease_transitions, Some(1));
-    assert_eq!(b.status.borrow().transitions, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_standby_shuts_down_at_once_without_touching_the_lease() {
-    let lab = Lab::new().await;
-    let mut a = lab.replica("a");
-    a.leads().await;
-    let b = lab.replica("b");
-    sleep(Duration::from_secs(3)).await;
-    b.release.cancel();
-    timeout(MOMENT, b.run).await.expect("it has ended").unwrap().unwrap();
-    assert!(a.is_leading());
-    assert_eq!(lab.holder().await.as_deref(), Some("a"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn after_a_crash_another_replica_leads_once_the_lease_has_expired() {
     let lab = Lab::new().await;
     let mut a = lab.replica("a");
@@ -255,43 +224,6 @@ async fn after_a_crash_another_replica_leads_once_the_lease_has_expired() {
         (Duration::from_secs(2)..Duration::from_secs(9)).contains(&rest),
         "{rest:?}"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_renewal_without_an_answer_does_not_delay_the_release() {
-    for effect in [Effect::Hang, Effect::HangAfter] {
-        let lab = Lab::new().await;
-        let mut a = lab.replica("a");
-        a.leads().await;
-        // The watch does not show a renewal that has taken effect, so the release conflicts with it.
-        lab.server.faults().silence_watches(Match::verb_on("watch", "leases"));
-        let renewal = lab.fault("update", "a", effect, Times::Always);
-        while lab.server.faults().struck(renewal) == 0 {
-            sleep(Duration::from_millis(50)).await;
-        }
-        lab.server.faults().remove(renewal);
-        a.release.cancel();
-        timeout(MOMENT, a.run).await.expect("it has ended").unwrap().unwrap();
-        assert_eq!(lab.holder().await, None);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_long_for_an_attempt_to_take_the_lease() {
-    for effect in [Effect::Hang, Effect::HangAfter, Effect::Delay(Duration::from_secs(1))] {
-        let lab = Lab::new().await;
-        let a = lab.replica("a");
-        let attempt = lab.fault("create", "a", effect.clone(), Times::Always);
-        while lab.server.faults().struck(attempt) == 0 {
-            sleep(Duration::from_millis(50)).await;
-        }
-        a.release.cancel();
-        let limit = Duration::from_secs(3);
-        timeout(limit, a.run).await.expect("it has ended").unwrap().unwrap();
-        if !matches!(effect, Effect::HangAfter) {
-            assert_eq!(lab.holder().await, None, "{effect:?}");
-        }
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -561,28 +493,6 @@ async fn a_lease_that_no_replica_takes_over_is_offered_at_growing_intervals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_is_released_only_when_no_sent_write_can_still_arrive() {
-    let lab = Lab::new().await;
-    let mut a = lab.replica("a");
-    a.leads().await;
-    let hangs = Match::verb_on("patch", "namespaces");
-    lab.server.faults().add(hangs, Effect::Hang, Times::Always);
-    let writes = a.writes();
-    let write = tokio::spawn(async move { is_open(&writes).await });
-    sleep(MOMENT).await;
-    let mut b = lab.replica("b");
-    sleep(MOMENT).await;
-    a.release.cancel();
-    let handed_over = b.leads().await;
-    let late = params("a").duration - params("a").renew_deadline;
-    assert!(
-        late - 3 * MOMENT < handed_over && handed_over < late + MOMENT,
-        "{handed_over:?}"
-    );
-    write.abort();
-}
-
-#[tokio::test(start_paused = true)]
 async fn after_an_unanswered_acquisition_a_lease_of_another_holder_is_not_held() {
     let lab = Lab::new().await;
     let other = json!({"metadata": {"name": "kai-scheduler"}, "spec": {
@@ -773,17 +683,4 @@ async fn the_log_says_why_the_lease_is_not_taken() {
         let wanted = reasons.map(|(_, other)| usize::from(other == reason));
         assert_eq!(said, wanted, "{code}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_that_is_refused_is_not_repeated() {
-    let lab = Lab::new().await;
-    let mut a = lab.replica("a");
-    a.leads().await;
-    lab.fault("update", "a", Effect::Delay(MOMENT), Times::Always);
-    let refusal = lab.fault("update", "a", refuse(403), Times::Always);
-    a.release.cancel();
-    a.run.await.unwrap().unwrap();
-    assert_eq!(lab.server.faults().struck(refusal), 1);
-    assert_eq!(lab.holder().await.as_deref(), Some("a"));
 }
