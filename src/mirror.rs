@@ -644,7 +644,7 @@ impl Mirror {
             }
         }
         out.events.extend(events);
-        for claim in self.claims.turned() {
+        for claim in self.claims.take_claims_behind() {
             self.claim_changed(&claim, true, out);
         }
     }

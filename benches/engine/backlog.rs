@@ -1,13 +1,11 @@
 //! A full cluster, and many pod groups that wait: what a cycle costs after one pod has ended.
 
-use std::time::Duration;
-
 use unikai::engine::Engine;
-use unikai::engine::input::{Event, Name};
+use unikai::engine::input::Event;
 use unikai::engine::policy::Policy;
 
-use crate::objects::{GPUS_PER_NODE, NOW, cluster, run, workload};
-use crate::{ms, timed};
+use crate::objects::{GPUS_PER_NODE, NOW, cluster, name, run, workload};
+use crate::{median_and_longest, ms, timed};
 
 /// Pod groups that wait.
 const WAITING: usize = 20_000;
@@ -39,24 +37,21 @@ pub fn measure(shape: &str, nodes: usize) {
     let (cycle, decisions) = timed(|| engine.cycle(NOW));
     let (next, _) = timed(|| engine.cycle(NOW));
     let mut bound = 0;
-    let mut times: Vec<Duration> = (0..ENDS)
-        .map(|at| {
-            let uid: Name = format!("fill-{:06}", at * GPUS_PER_NODE).as_str().into();
-            let (took, decisions) = timed(|| {
-                engine.apply(Event::PodGone(uid), NOW);
-                engine.cycle(NOW)
-            });
-            bound += decisions.bind.len();
-            took
-        })
-        .collect();
-    times.sort_unstable();
+    let (median, longest) = median_and_longest((0..ENDS).map(|at| {
+        let gone = Event::PodGone(name(&format!("fill-{:06}", at * GPUS_PER_NODE)));
+        let (took, decisions) = timed(|| {
+            engine.apply(gone, NOW);
+            engine.cycle(NOW)
+        });
+        bound += decisions.bind.len();
+        took
+    }));
     println!(
         "{shape:<20} {WAITING} wait, {} unschedulable; first cycle {:.2} ms, next {:.2} ms; a pod ends {:.2} ms (longest {:.2}); {bound} bind after {ENDS} ends",
         decisions.unschedulable.len(),
         ms(cycle),
         ms(next),
-        ms(times[times.len() / 2]),
-        ms(times[times.len() - 1]),
+        ms(median),
+        ms(longest),
     );
 }

@@ -1,7 +1,6 @@
 //! One change of an object that many others depend on, as the scheduler's thread takes it: what it costs, and how many events the engine gets.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -10,11 +9,11 @@ use unikai::mirror::{PackedChange, PackedObject, Settings, packed};
 use unikai::scheduler_core::SchedulerCore;
 
 use crate::objects::NOW;
-use crate::{ms, timed};
+use crate::{median_and_longest, ms, timed};
 
 /// Devices of each node.
 const DEVICES: usize = 8;
-/// Different device selectors of claims, and those of them that are expensive: each is evaluated on each device.
+/// Different device selectors of claims.
 const SELECTORS: usize = 200;
 /// How often a change is measured.
 const TIMES: usize = 21;
@@ -54,12 +53,8 @@ impl Core {
     /// The median and the longest of some changes, and the events of all of them.
     fn measure(&mut self, change: impl Fn(usize) -> PackedObject) -> String {
         let before = self.events;
-        let mut times: Vec<Duration> = (0..TIMES)
-            .map(change)
-            .map(|object| timed(|| self.apply(object)).0)
-            .collect();
-        times.sort_unstable();
-        let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+        let times = (0..TIMES).map(change).map(|object| timed(|| self.apply(object)).0);
+        let (median, longest) = median_and_longest(times);
         let events = self.events - before;
         format!("{:.3} ms (longest {:.3}, {events} events)", ms(median), ms(longest))
     }

@@ -117,9 +117,7 @@ fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
     };
     // The first one includes the first victim search.
     let (first_more, late) = one_more("late");
-    let mut more: Vec<Duration> = (1..=9).map(|at| one_more(&format!("later-{at}")).0).collect();
-    more.sort_unstable();
-    let one_more = more[more.len() / 2];
+    let (one_more, _) = median_and_longest((1..=9).map(|at| one_more(&format!("later-{at}")).0));
     println!(
         "{shape:<20} {:>10.2} {:>10.2} {:>10.1} {:>8.0}  {}; again: {}; one pod more in {:.3} ms: {}; then in {:.3} ms",
         ms(build),
@@ -157,6 +155,12 @@ fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let start = Instant::now();
     let result = work();
     (start.elapsed(), result)
+}
+
+fn median_and_longest(times: impl Iterator<Item = Duration>) -> (Duration, Duration) {
+    let mut times: Vec<Duration> = times.collect();
+    times.sort_unstable();
+    (times[times.len() / 2], times[times.len() - 1])
 }
 
 fn ms(duration: Duration) -> f64 {

@@ -2,7 +2,6 @@
 //! node.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use unikai::engine::Engine;
 use unikai::engine::input::{
@@ -12,7 +11,7 @@ use unikai::engine::input::{
 use unikai::engine::policy::Policy;
 
 use crate::objects::{self, NOW, name, queue, workload};
-use crate::{ms, timed};
+use crate::{median_and_longest, ms, timed};
 
 /// Other pods on each node.
 const OTHERS: usize = 10;
@@ -50,9 +49,9 @@ pub fn measure(shape: &str, nodes: usize) {
         bound += decisions.bind.len();
         took
     };
-    let jobs = median((JOBS.0..JOBS.0 + JOBS.1).map(|at| one(job(at))));
-    let plain = median((0..JOBS.1).map(|at| one(workload("plain", 1, 1, at))));
-    let changes = median((0..JOBS.1).map(|at| one(vec![Event::Node(Box::new(node(at, true)))])));
+    let (jobs, _) = median_and_longest((JOBS.0..JOBS.0 + JOBS.1).map(|at| one(job(at))));
+    let (plain, _) = median_and_longest((0..JOBS.1).map(|at| one(workload("plain", 1, 1, at))));
+    let (changes, _) = median_and_longest((0..JOBS.1).map(|at| one(vec![Event::Node(Box::new(node(at, true)))])));
     println!(
         "{shape:<20} {} other pods, first cycle {:.2} ms; a job more {:.3} ms; one without relations {:.3} ms; a node changed {:.3} ms; {bound} bind",
         nodes * OTHERS,
@@ -61,12 +60,6 @@ pub fn measure(shape: &str, nodes: usize) {
         ms(plain),
         ms(changes),
     );
-}
-
-fn median(times: impl Iterator<Item = Duration>) -> Duration {
-    let mut times: Vec<Duration> = times.collect();
-    times.sort_unstable();
-    times[times.len() / 2]
 }
 
 fn node(at: usize, cordoned: bool) -> NodeInput {

@@ -29,7 +29,7 @@ use crate::api::{BindRequest, limits};
 use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, RequestInput};
 use crate::engine::input::{Event, GpuRequest, Name, Needs, Table};
 use evaluate::Pools;
-use pools::{Before, PoolKey, Slices};
+use pools::{PoolKey, Slices};
 use selectors::Selectors;
 
 /// What the name of a class as a user of selectors begins with. Keys of claims have no space.
@@ -193,11 +193,13 @@ impl Claims {
         let key = claim_key(claim);
         let known = self.claims.get(&key).map(Arc::as_ref);
         let mut pods: BTreeSet<Box<str>> = BTreeSet::new();
-        if !there || known.is_none_or(|known| !self.is_the_same_for_pods(known, claim)) {
-            pods.extend(self.named_by.to(&key).cloned());
-        }
         for claim in known.into_iter().chain([&**claim]) {
             pods.extend(for_whom(claim).map(|(pod, _)| object_key(namespace, &pod)));
+        }
+        let others: Vec<_> = self.named_by.to(&key).filter(|pod| !pods.contains(*pod)).collect();
+        let is_the_same = || there && known.is_some_and(|known| self.is_the_same_for_pods(known, claim));
+        if !others.is_empty() && !is_the_same() {
+            pods.extend(others.into_iter().cloned());
         }
         pods.into_iter().collect()
     }
@@ -343,18 +345,18 @@ impl Claims {
         finished.sort_unstable();
         finished.dedup();
         let claims = finished.iter().filter_map(|user| self.claims.get(user).cloned());
-        let claims = claims.collect::<Vec<_>>().into_iter().chain(self.turned());
+        let claims = claims.collect::<Vec<_>>().into_iter().chain(self.take_claims_behind());
         let classes = finished.iter().filter_map(|user| user.strip_prefix(CLASS));
         let classes = classes.filter_map(|class| self.classes.get(class).cloned());
         (claims.collect(), classes.collect())
     }
 
     /// The claims for all devices of which a selector has fallen behind, or is not behind any more, since the last call.
-    pub fn turned(&mut self) -> Vec<Arc<ResourceClaim>> {
-        let mut turned = std::mem::take(&mut self.selectors.turned);
-        turned.sort_unstable();
-        turned.dedup();
-        let claims = turned.iter().filter_map(|user| self.claims.get(user));
+    pub fn take_claims_behind(&mut self) -> Vec<Arc<ResourceClaim>> {
+        let mut users = std::mem::take(&mut self.selectors.behind);
+        users.sort_unstable();
+        users.dedup();
+        let claims = users.iter().filter_map(|user| self.claims.get(user));
         claims.filter(|claim| requests::want_all(claim)).cloned().collect()
     }
 
@@ -399,18 +401,18 @@ impl Claims {
     // --- slices ---
 
     /// A slice was created, changed or deleted. Returns the nodes whose number of GPUs changed, with the difference. Selectors are evaluated on devices that
-    /// they see as others than before, up to the limit on steps; [`Claims::turned`] has the claims that wait for the rest.
+    /// they see as others than before, up to the limit on steps; [`Claims::take_claims_behind`] has the claims that wait for the rest.
     pub fn put_slice(
         &mut self,
         slice: &Arc<ResourceSlice>,
         there: bool,
         events: &mut Vec<Event>,
     ) -> BTreeMap<Name, i64> {
-        let before = |key: &PoolKey| {
-            let (slices, pool) = (self.slices.shown(key), self.pools.get(key).cloned());
-            (key.clone(), Before { slices, pool })
+        let shown = |key: PoolKey| {
+            let slices = self.slices.shown(&key);
+            (key, slices)
         };
-        let mut before: BTreeMap<PoolKey, Before> = self.slices.pools_of(slice).iter().map(before).collect();
+        let mut shown: BTreeMap<PoolKey, _> = self.slices.pools_of(slice).into_iter().map(shown).collect();
         let changed = if there {
             self.slices.put(slice.clone())
         } else {
@@ -421,15 +423,15 @@ impl Claims {
             for (node, more) in self.slices.count(&key) {
                 *nodes.entry(node).or_default() += more;
             }
-            let before = before.remove(&key).unwrap_or_default();
             let Some(mut pool) = self.slices.read(&key) else {
                 if self.pools.remove(&key) {
                     events.push(Event::PoolGone(key.0, key.1));
                 }
                 continue;
             };
-            let has_others = self.slices.take_over(&key, &before, &mut pool);
-            if before.pool.as_ref() != Some(&pool) {
+            let (then, before) = (shown.remove(&key).unwrap_or_default(), self.pools.get(&key));
+            let has_others = self.slices.take_over(&key, &then, before, &mut pool);
+            if before != Some(&pool) {
                 sent.insert(key.clone());
             }
             self.pools.put(key, pool, has_others);

@@ -16,6 +16,7 @@ use super::affinity::{Wish, terms};
 use super::packed::{Phase, Pod};
 use super::{Entry, Mirror, Output, name};
 use crate::engine::input::{Name, NodeRequirement, PodSelector, PodTerm, Relations, SelectorOp, Spread};
+use crate::engine::model::selectors;
 
 impl Entry for Namespace {
     type Packed = Self;
@@ -66,14 +67,14 @@ impl Namespaces {
     /// Records a namespace.
     pub fn put(&mut self, namespace: &Namespace) {
         let (name, labels) = (name(&namespace.name_any()), namespace.labels().clone());
-        self.turn(&name, Some(&labels));
+        self.update_resolved(&name, Some(&labels));
         self.labels.insert(name, labels);
     }
 
     /// Removes a namespace.
     pub fn remove(&mut self, namespace: &Namespace) {
         let name = name(&namespace.name_any());
-        self.turn(&name, None);
+        self.update_resolved(&name, None);
         self.labels.remove(&name);
     }
 
@@ -85,9 +86,9 @@ impl Namespaces {
     }
 
     /// Updates what terms select before a namespace gets other labels, or is removed.
-    fn turn(&mut self, name: &Name, labels: Option<&BTreeMap<String, String>>) {
+    fn update_resolved(&mut self, name: &Name, labels: Option<&BTreeMap<String, String>>) {
         for ((named, requirements), selected) in self.resolved.get_mut() {
-            let after = named.contains(name) || labels.is_some_and(|labels| meets(labels, requirements));
+            let after = named.contains(name) || labels.is_some_and(|labels| meet(labels, requirements));
             match (selected.binary_search(name), after) {
                 (Ok(_), false) => *selected = selected.iter().filter(|other| *other != name).cloned().collect(),
                 (Err(_), true) => *selected = sorted(selected.iter().chain([name]).cloned().collect()),
@@ -114,27 +115,16 @@ impl Namespaces {
     }
 
     fn selected(&self, requirements: &[NodeRequirement]) -> impl Iterator<Item = Name> {
-        let selected = self
-            .labels
-            .iter()
-            .filter(move |(_, labels)| meets(labels, requirements));
+        let selected = self.labels.iter().filter(move |(_, labels)| meet(labels, requirements));
         selected.map(|(namespace, _)| namespace.clone())
     }
 }
 
 /// Whether the labels of a namespace meet all requirements.
-fn meets(labels: &BTreeMap<String, String>, requirements: &[NodeRequirement]) -> bool {
-    requirements.iter().all(|requirement| {
-        let value = labels.get(&*requirement.key);
-        let listed = value.is_some_and(|value| requirement.values.iter().any(|one| **one == **value));
-        match requirement.op {
-            SelectorOp::In => listed,
-            SelectorOp::NotIn => !listed,
-            SelectorOp::Exists => value.is_some(),
-            SelectorOp::DoesNotExist => value.is_none(),
-            SelectorOp::Gt | SelectorOp::Lt => false,
-        }
-    })
+fn meet(labels: &BTreeMap<String, String>, requirements: &[NodeRequirement]) -> bool {
+    let value = |requirement: &NodeRequirement| labels.get(&*requirement.key).map(String::as_str);
+    let mut requirements = requirements.iter();
+    requirements.all(|requirement| selectors::meets(requirement, value(requirement)))
 }
 
 /// Whether a pod has namespace selectors.

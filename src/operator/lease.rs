@@ -288,7 +288,7 @@ impl Elector {
             let now = Instant::now();
             if attempt.is_some_and(|at| at <= now) {
                 let taken = self.try_to_lead(release).await;
-                if taken.is_some() || release.is_cancelled() {
+                if taken.is_some() {
                     return taken;
                 }
                 not_before = Instant::now() + jittered(self.params.retry_period);

@@ -153,8 +153,8 @@ impl Slices {
     #[must_use]
     pub fn subjects(&self, key: &PoolKey) -> Vec<Subject> {
         let slices = self.newest(key);
-        let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
-        devices.map(|device| Subject::new(&key.0, device)).collect()
+        let subjects = devices(slices).map(|device| Subject::new(&key.0, device));
+        subjects.collect()
     }
 
     /// The slices that [`Slices::read`] reads.
@@ -163,20 +163,22 @@ impl Slices {
         self.newest(key).into_iter().cloned().collect()
     }
 
-    /// Takes over the results of selectors for devices that these see as before. Returns whether there are other devices.
-    pub fn take_over(&self, key: &PoolKey, before: &Before, pool: &mut PoolInput) -> bool {
-        let known = before
-            .slices
-            .iter()
-            .flat_map(|slice| slice.spec.devices.iter().flatten());
-        let known: BTreeMap<&str, (&Device, &DeviceInput)> = known
-            .zip(before.pool.iter().flat_map(|pool| &pool.devices))
+    /// Takes over the results of selectors for devices that these see as before, in the pool that was read from the slices of then. Returns whether there are
+    /// other devices.
+    pub fn take_over(
+        &self,
+        key: &PoolKey,
+        then: &[Arc<ResourceSlice>],
+        before: Option<&PoolInput>,
+        pool: &mut PoolInput,
+    ) -> bool {
+        let known: BTreeMap<&str, (&Device, &DeviceInput)> = devices(then)
+            .zip(before.into_iter().flat_map(|pool| &pool.devices))
             .map(|(device, input)| (&*device.name, (device, input)))
             .collect();
         let slices = self.newest(key);
-        let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
         let mut others = false;
-        for (device, input) in devices.zip(&mut pool.devices) {
+        for (device, input) in devices(slices).zip(&mut pool.devices) {
             match known.get(&*device.name) {
                 Some((known, results)) if looks_alike(known, device) => {
                     input.meets.clone_from(&results.meets);
@@ -193,13 +195,9 @@ fn pool_of(slice: &ResourceSlice) -> PoolKey {
     (name(&slice.spec.driver), name(&slice.spec.pool.name))
 }
 
-/// A pool before a change, and the slices that it was read from.
-#[derive(Default)]
-pub struct Before {
-    /// The slices.
-    pub slices: Vec<Arc<ResourceSlice>>,
-    /// The pool.
-    pub pool: Option<PoolInput>,
+fn devices<'s>(slices: impl IntoIterator<Item = &'s Arc<ResourceSlice>>) -> impl Iterator<Item = &'s Device> {
+    let slices = slices.into_iter();
+    slices.flat_map(|slice| slice.spec.devices.iter().flatten())
 }
 
 /// Whether two devices of one driver are equal in all that [`Subject`] has.

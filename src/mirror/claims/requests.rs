@@ -46,16 +46,16 @@ pub fn allocated(allocation: &AllocationResult) -> AllocationInput {
     }
 }
 
+fn requests_of(claim: &ResourceClaim) -> impl Iterator<Item = &DeviceRequest> {
+    let devices = claim.spec.devices.iter();
+    devices.flat_map(|devices| devices.requests.iter().flatten())
+}
+
 /// Devices that a claim requests, as queues count them: the class and number of each request. If that is not fixed, because a request has
 /// alternatives or requests all devices of a node, it is the minimum until the claim is allocated; then its devices count. Requests with
 /// admin access count nothing.
 pub fn devices(claim: &ResourceClaim) -> impl Iterator<Item = (&str, i64)> {
-    let requests = claim
-        .spec
-        .devices
-        .iter()
-        .flat_map(|devices| devices.requests.iter().flatten());
-    requests.flat_map(|request| {
+    requests_of(claim).flat_map(|request| {
         let exactly = request.exactly.iter();
         let exactly = exactly.filter(|exactly| exactly.admin_access != Some(true));
         let exactly = exactly.map(|exactly| {
@@ -109,12 +109,7 @@ pub fn gpus(claim: &ResourceClaim) -> i64 {
 
 /// Class and selectors of each alternative of a request.
 pub fn options(claim: &ResourceClaim) -> impl Iterator<Item = (&str, &[DeviceSelector])> {
-    let requests = claim
-        .spec
-        .devices
-        .iter()
-        .flat_map(|devices| devices.requests.iter().flatten());
-    requests.flat_map(|request| {
+    requests_of(claim).flat_map(|request| {
         let exactly = request.exactly.iter();
         let exactly = exactly.map(|exactly| (exactly.device_class_name.as_str(), exactly.selectors.as_deref()));
         let first = request.first_available.iter().flatten();
@@ -133,12 +128,7 @@ pub fn has_too_many_selectors(claim: &ResourceClaim) -> bool {
 
 /// Whether a claim requests all devices that it selects.
 pub fn want_all(claim: &ResourceClaim) -> bool {
-    let requests = claim
-        .spec
-        .devices
-        .iter()
-        .flat_map(|devices| devices.requests.iter().flatten());
-    let mut modes = requests.flat_map(|request| {
+    let mut modes = requests_of(claim).flat_map(|request| {
         let exactly = request.exactly.iter().map(|exactly| &exactly.allocation_mode);
         let first = request.first_available.iter().flatten();
         exactly.chain(first.map(|first| &first.allocation_mode))
@@ -232,12 +222,7 @@ fn read_requests(claims: &Claims, claim: &ResourceClaim) -> Result<Vec<RequestIn
             limits::CLAIM_SELECTORS
         ));
     }
-    let requests = claim
-        .spec
-        .devices
-        .iter()
-        .flat_map(|devices| devices.requests.iter().flatten());
-    requests
+    requests_of(claim)
         .map(|request| {
             let mut options = Vec::new();
             let of = |sub: Option<&str>| match sub {

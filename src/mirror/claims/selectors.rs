@@ -85,7 +85,7 @@ pub struct Selectors {
     /// Users of selectors that were evaluated on every device for the first time since the last call.
     pub finished: Vec<Box<str>>,
     /// Users of selectors that have fallen behind, or are not behind any more, since the last call.
-    pub turned: Vec<Box<str>>,
+    pub behind: Vec<Box<str>>,
 }
 
 impl Default for Selectors {
@@ -100,7 +100,7 @@ impl Default for Selectors {
             last: Box::default(),
             left: limits::CLAIM_SELECTOR_STEPS_AT_ONCE,
             finished: Vec::new(),
-            turned: Vec::new(),
+            behind: Vec::new(),
         }
     }
 }
@@ -110,7 +110,7 @@ impl Selectors {
     /// namespace is refused until another user may have it.
     pub fn acquire(&mut self, text: &str, user: &str) -> bool {
         let number = self.number(text).unwrap_or_else(|| self.insert(text));
-        let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) else {
+        let Some(known) = self.known_mut(number) else {
             return false;
         };
         *known.users.entry(user.into()).or_default() += 1;
@@ -123,7 +123,7 @@ impl Selectors {
         if !namespace.is_empty() && count >= limits::CLAIM_SELECTORS_PER_NAMESPACE {
             return false;
         }
-        let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) else {
+        let Some(known) = self.known_mut(number) else {
             return false;
         };
         known.refused = false;
@@ -138,7 +138,7 @@ impl Selectors {
 
     /// Queues an evaluation.
     fn queue(&mut self, number: u32) {
-        if let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut)
+        if let Some(known) = self.known_mut(number)
             && !std::mem::replace(&mut known.queued, true)
         {
             let namespace = known.namespace.clone();
@@ -163,7 +163,7 @@ impl Selectors {
         for known in self.known.iter_mut().flatten() {
             if known.queued && known.state == State::Evaluated {
                 known.state = State::Behind;
-                self.turned.extend(known.users.keys().cloned());
+                self.behind.extend(known.users.keys().cloned());
             }
         }
     }
@@ -249,6 +249,10 @@ impl Selectors {
         self.known.get(number as usize)?.as_ref()
     }
 
+    fn known_mut(&mut self, number: u32) -> Option<&mut Known> {
+        self.known.get_mut(number as usize)?.as_mut()
+    }
+
     /// What identifies a selector in every process; `None` if there is none of this number.
     #[must_use]
     pub fn digest(&self, number: u32) -> Option<[u8; 32]> {
@@ -288,7 +292,7 @@ impl Selectors {
     /// Whether selectors wait, or claims are to be notified.
     #[must_use]
     pub fn wait(&self) -> bool {
-        !self.waiting.is_empty() || !self.finished.is_empty() || !self.turned.is_empty()
+        !self.waiting.is_empty() || !self.finished.is_empty() || !self.behind.is_empty()
     }
 
     /// Whether selectors can be evaluated now.
@@ -334,7 +338,7 @@ impl Selectors {
 
     /// A selector is evaluated up to this change: the first of its namespace to go on.
     pub fn put_back(&mut self, number: u32, through: u64) {
-        if let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) {
+        if let Some(known) = self.known_mut(number) {
             known.through = through;
             known.queued = true;
             let namespace = known.namespace.clone();
@@ -348,7 +352,7 @@ impl Selectors {
             known.through = last;
             match std::mem::replace(&mut known.state, State::Evaluated) {
                 State::New => self.finished.extend(known.users.keys().cloned()),
-                State::Behind => self.turned.extend(known.users.keys().cloned()),
+                State::Behind => self.behind.extend(known.users.keys().cloned()),
                 State::Evaluated => {}
             }
         }

@@ -8,14 +8,15 @@ mod turns;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::engine::Engine;
-use crate::engine::input::Time;
+use crate::engine::input::{Event, Time};
 use crate::engine::policy::{ActionKind, Policy};
-use crate::mirror::{FallbackQueue, Mirror, PackedChange, PackedObject, Settings};
+use crate::mirror::{FallbackQueue, Mirror, PackedChange, PackedObject, Settings, packed};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -251,20 +252,24 @@ fn claim(
     }))))
 }
 
+/// The deletion of an object.
+fn gone(applied: &PackedChange) -> PackedChange {
+    match applied {
+        PackedChange::Applied(object) => PackedChange::Deleted(object.clone()),
+        other => other.clone(),
+    }
+}
+
 /// A pod `p` of namespace `ns` that names these claims.
 fn naming(claims: &[&str]) -> PackedChange {
     let named: Vec<Value> = claims
         .iter()
         .map(|claim| json!({"name": claim, "resourceClaimName": claim}))
         .collect();
-    PackedChange::Applied(PackedObject::Pod(Arc::new(crate::mirror::packed::Pod::from(object::<
-        k8s_openapi::api::core::v1::Pod,
-    >(
-        json!({
+    PackedChange::Applied(PackedObject::Pod(Arc::new(packed::Pod::from(object::<Pod>(json!({
         "metadata": {"name": "p", "namespace": "ns", "uid": "victim"},
         "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main"}], "resourceClaims": named}
-    })
-    )))))
+    }))))))
 }
 
 /// GPUs that the pod counts for once all this has happened.
@@ -272,7 +277,7 @@ fn gpus_of_the_pod(changes: &[PackedChange]) -> i64 {
     let mut mirror = Mirror::new(Settings::default());
     let events = changes.iter().flat_map(|change| mirror.apply(change).events);
     let told = events.filter_map(|event| match event {
-        crate::engine::input::Event::Pod(pod) => Some(pod.needs.gpu.dra),
+        Event::Pod(pod) => Some(pod.needs.gpu.dra),
         _ => None,
     });
     told.last().expect("the pod was told of")
@@ -307,7 +312,7 @@ fn the_queue_of_a_claim_is_that_of_the_configured_label() {
         })));
         let events = mirror.apply(&PackedChange::Applied(claim)).events.into_iter();
         let mut claims = events.filter_map(|event| match event {
-            crate::engine::input::Event::Claim(claim) => Some(claim.queue.map(|queue| queue.to_string())),
+            Event::Claim(claim) => Some(claim.queue.map(|queue| queue.to_string())),
             _ => None,
         });
         claims.next().expect("the claim was told of")
@@ -354,8 +359,8 @@ fn only_one_claim_provides_the_extended_resources_of_a_pod() {
     let mut told = |change: &PackedChange| -> Vec<String> {
         let events = mirror.apply(change).events.into_iter();
         let keys = events.filter_map(|event| match event {
-            crate::engine::input::Event::Claim(claim) => Some(claim.key.to_string()),
-            crate::engine::input::Event::ClaimGone(key) => Some(format!("without {key}")),
+            Event::Claim(claim) => Some(claim.key.to_string()),
+            Event::ClaimGone(key) => Some(format!("without {key}")),
             _ => None,
         });
         keys.collect()
@@ -368,10 +373,6 @@ fn only_one_claim_provides_the_extended_resources_of_a_pod() {
         told(&claim("evil", "x", Some("victim"), true, &gpus(1), &none)),
         ["extended:evil/victim"]
     );
-    let gone = |change: &PackedChange| match change {
-        PackedChange::Applied(object) => PackedChange::Deleted(object.clone()),
-        other => other.clone(),
-    };
     assert_eq!(told(&gone(&second)), ["without ns/second"]);
     assert_eq!(told(&gone(&real)), ["without extended:ns/victim"]);
     assert_eq!(told(&real), ["extended:ns/victim"]);
@@ -401,20 +402,16 @@ fn gpus_that_are_asked_for_by_the_name_of_their_class_count() {
         )))
     };
     let pod = |resource: &str| {
-        PackedChange::Applied(PackedObject::Pod(Arc::new(crate::mirror::packed::Pod::from(object::<
-            k8s_openapi::api::core::v1::Pod,
-        >(
-            json!({
+        PackedChange::Applied(PackedObject::Pod(Arc::new(packed::Pod::from(object::<Pod>(json!({
             "metadata": {"name": "p", "namespace": "ns", "uid": "p"},
             "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main", "resources": {"requests": {resource: "8"}}}]}
-        })
-        )))))
+        }))))))
     };
     let count = |changes: &[PackedChange]| {
         let mut mirror = Mirror::new(Settings::default());
         let events = changes.iter().flat_map(|change| mirror.apply(change).events);
         let told = events.filter_map(|event| match event {
-            crate::engine::input::Event::Pod(pod) => Some((pod.needs.gpu.by_class, pod.needs.gpu.count)),
+            Event::Pod(pod) => Some((pod.needs.gpu.by_class, pod.needs.gpu.count)),
             _ => None,
         });
         told.last().expect("the pod was told of")
@@ -444,7 +441,7 @@ fn a_node_has_gpus_of_slices_as_long_as_slices_publish_some() {
         let mut changed = |change: PackedChange| {
             let events = mirror.apply(&change).events;
             let mut nodes = events.into_iter().filter_map(|event| match event {
-                crate::engine::input::Event::Node(node) => Some((node.dra_gpus, node.allocatable.gpu)),
+                Event::Node(node) => Some((node.dra_gpus, node.allocatable.gpu)),
                 _ => None,
             });
             nodes.next_back().expect("the node changes")
@@ -454,4 +451,20 @@ fn a_node_has_gpus_of_slices_as_long_as_slices_publish_some() {
         assert_eq!((there, left), (true, false), "{plugin} GPUs of a device plugin");
         assert!(more > fewer);
     }
+}
+
+#[test]
+fn a_pod_that_names_a_claim_is_read_again_only_if_the_claim_changes_for_it() {
+    let mut mirror = Mirror::new(Settings::default());
+    mirror.apply(&naming(&["shared"]));
+    let mut is_told = |change: &PackedChange| {
+        let events = mirror.apply(change).events;
+        events.iter().any(|event| matches!(event, Event::Pod(_)))
+    };
+    let shared = |count: i64, status: &Value| claim("ns", "shared", None, false, &gpus(count), status);
+    let reserved = json!({"reservedFor": [{"resource": "pods", "name": "q", "uid": "q"}]});
+    assert!(is_told(&shared(1, &json!({}))), "it exists");
+    assert!(!is_told(&shared(1, &reserved)), "another pod has it reserved");
+    assert!(is_told(&shared(2, &reserved)), "it is for more GPUs");
+    assert!(is_told(&gone(&shared(2, &reserved))), "it is gone");
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Mirror, PackedChange, PackedObject, Settings, object};
+use super::{Mirror, PackedChange, PackedObject, Settings, gone, object};
 use crate::api::limits;
 use crate::engine::input::Event;
 use crate::mirror::packed;
@@ -16,15 +16,28 @@ fn with_devices(count: usize) -> Mirror {
     let class = json!({"metadata": {"name": "any"}, "spec": {}});
     mirror.apply(&PackedChange::Applied(PackedObject::DeviceClass(object(class))));
     for pool in 0..count / 100 {
-        let devices: Vec<_> = (0..100)
-            .map(|at| json!({"name": format!("d{at}"), "attributes": {"n": {"int": at}}}))
-            .collect();
-        let spec = json!({"driver": "d.example.com", "nodeName": "n", "devices": devices,
-            "pool": {"name": format!("p{pool}"), "generation": 1, "resourceSliceCount": 1}});
-        let slice = json!({"metadata": {"name": format!("s{pool}")}, "spec": spec});
-        mirror.apply(&PackedChange::Applied(PackedObject::ResourceSlice(object(slice))));
+        let device = |at: usize| json!({"name": format!("d{at}"), "attributes": {"n": {"int": at}}});
+        mirror.apply(&slice(pool, 1, device));
     }
     mirror
+}
+
+/// A slice that is a pool of 100 devices.
+fn slice(pool: usize, generation: usize, device: impl Fn(usize) -> Value) -> PackedChange {
+    let devices: Vec<_> = (0..100).map(device).collect();
+    let spec = json!({"driver": "d.example.com", "nodeName": "n", "devices": devices,
+        "pool": {"name": format!("p{pool}"), "generation": generation, "resourceSliceCount": 1}});
+    let slice = json!({"metadata": {"name": format!("s{pool}")}, "spec": spec});
+    PackedChange::Applied(PackedObject::ResourceSlice(object(slice)))
+}
+
+/// Evaluates selectors until none waits.
+fn evaluate_all(mirror: &mut Mirror) -> Vec<Event> {
+    let mut events = Vec::new();
+    while mirror.selectors_wait() {
+        events.extend(mirror.ask_selectors().events);
+    }
+    events
 }
 
 fn claim(namespace: &str, name: usize, selector: &str) -> PackedChange {
@@ -94,11 +107,9 @@ fn selectors_that_nobody_uses_any_more_do_not_wait() {
     let mut mirror = with_devices(1_000);
     for number in 0..50 {
         let text = format!("device.attributes['d.example.com'].n == {number}");
-        let PackedChange::Applied(object) = claim("storm", number, &text) else {
-            unreachable!()
-        };
-        mirror.apply(&PackedChange::Applied(object.clone()));
-        mirror.apply(&PackedChange::Deleted(object));
+        let claim = claim("storm", number, &text);
+        mirror.apply(&claim);
+        mirror.apply(&gone(&claim));
     }
     mirror.ask_selectors();
     assert!(!mirror.selectors_wait());
@@ -131,10 +142,7 @@ fn a_selector_without_results_selects_nothing_for_extended_resources() {
         pools.next_back()
     };
     assert_eq!(met(&mirror.apply(&claim("ns", 0, "true")).events), Some(100));
-    let PackedChange::Applied(gone) = claim("ns", 0, "true") else {
-        panic!("it is applied")
-    };
-    mirror.apply(&PackedChange::Deleted(gone));
+    mirror.apply(&gone(&claim("ns", 0, "true")));
 
     // It gets the number of the former one.
     assert_eq!(met(&mirror.apply(&class("odd", "device.nosuch(")).events), Some(0));
@@ -152,10 +160,7 @@ fn a_selector_without_results_selects_nothing_for_extended_resources() {
     }
     let right = class("odd", "device.driver == 'd.example.com'");
     assert_eq!(wanted(&mirror.apply(&right).events), None, "still nothing");
-    let mut last = Vec::new();
-    while mirror.selectors_wait() {
-        last.extend(mirror.ask_selectors().events);
-    }
+    let last = evaluate_all(&mut mirror);
     assert_ne!(wanted(&last).expect("it is told"), [u32::MAX]);
 }
 
@@ -166,9 +171,7 @@ fn claims_of_a_namespace_have_a_limited_number_of_different_selectors() {
     for number in 0..=limits::CLAIM_SELECTORS_PER_NAMESPACE {
         mirror.apply(&claim("storm", number, &text(number)));
     }
-    while mirror.selectors_wait() {
-        mirror.ask_selectors();
-    }
+    evaluate_all(&mut mirror);
     let last = limits::CLAIM_SELECTORS_PER_NAMESPACE;
     let refused = |said: &[(String, Option<String>)]| {
         let problem = said.last().and_then(|(_, problem)| problem.clone());
@@ -180,9 +183,7 @@ fn claims_of_a_namespace_have_a_limited_number_of_different_selectors() {
 
     // What one namespace may not have, another one may; then the first has it, too.
     let mut said = problems(&mirror.apply(&claim("calm", 0, &text(last))).events);
-    while mirror.selectors_wait() {
-        said.extend(problems(&mirror.ask_selectors().events));
-    }
+    said.extend(problems(&evaluate_all(&mut mirror)));
     for key in ["calm/c0".to_owned(), format!("storm/c{last}")] {
         assert!(said.contains(&(key.clone(), None)), "{key}: {said:?}");
     }
@@ -191,13 +192,8 @@ fn claims_of_a_namespace_have_a_limited_number_of_different_selectors() {
     )));
 
     // Or when another claim has gone.
-    let PackedChange::Applied(gone) = claim("storm", 0, &text(0)) else {
-        panic!("it is applied")
-    };
-    let mut said = problems(&mirror.apply(&PackedChange::Deleted(gone)).events);
-    while mirror.selectors_wait() {
-        said.extend(problems(&mirror.ask_selectors().events));
-    }
+    let mut said = problems(&mirror.apply(&gone(&claim("storm", 0, &text(0)))).events);
+    said.extend(problems(&evaluate_all(&mut mirror)));
     assert!(said.contains(&(format!("storm/c{}", last + 2), None)), "{said:?}");
 }
 
@@ -213,19 +209,13 @@ fn a_claim_with_too_many_selectors_waits_with_the_reason() {
     assert_eq!(said[0].1.as_deref(), Some("claim ns/c has more than 128 selectors"));
 }
 
-/// A slice of a pool of 100 devices, of which one has another attribute than before in each version; `tainted`: one is tainted.
-fn changed_slice(pool: usize, version: usize, tainted: bool) -> PackedChange {
-    let device = |at: usize| {
+/// The first slice, with a first device that has another attribute in each version; `tainted`: the second device is tainted.
+fn changed_slice(version: usize, tainted: bool) -> PackedChange {
+    slice(0, 2 + version, |at| {
         let n = if at == 0 { 1_000 + version } else { at };
         let taints = (tainted && at == 1).then(|| json!([{"key": "sick", "effect": "NoSchedule"}]));
         json!({"name": format!("d{at}"), "attributes": {"n": {"int": n}}, "taints": taints})
-    };
-    let devices: Vec<_> = (0..100).map(device).collect();
-    let spec = json!({"driver": "d.example.com", "nodeName": "n", "devices": devices,
-        "pool": {"name": format!("p{pool}"), "generation": 2 + version, "resourceSliceCount": 1}});
-    PackedChange::Applied(PackedObject::ResourceSlice(object(
-        json!({"metadata": {"name": format!("s{pool}")}, "spec": spec}),
-    )))
+    })
 }
 
 /// How many selectors the first two devices of the first pool meet, if that changed.
@@ -252,7 +242,7 @@ fn a_changed_slice_waits_for_its_turn_and_delays_only_claims_for_all_devices() {
     );
     assert_eq!(said, [("ns/all".to_owned(), None)]);
     // With steps left, its devices are known at once.
-    let events = mirror.apply(&changed_slice(0, 0, false)).events;
+    let events = mirror.apply(&changed_slice(0, false)).events;
     assert_eq!((last_met(&events), problems(&events)), (Some([1, 1]), Vec::new()));
 
     let storm = |number: usize| format!("device.attributes['d.example.com'].n != {number}");
@@ -260,7 +250,7 @@ fn a_changed_slice_waits_for_its_turn_and_delays_only_claims_for_all_devices() {
         mirror.apply(&claim("storm", number, &storm(number)));
     }
     // Without, the devices that have changed meet nothing, the others what they met; claims for all wait, and only they.
-    let events = mirror.apply(&changed_slice(0, 1, false)).events;
+    let events = mirror.apply(&changed_slice(1, false)).events;
     let [changed, other] = last_met(&events).expect("it is told");
     assert!(changed == 0 && other >= 1, "{changed} {other}");
     let said = problems(&events);
@@ -270,10 +260,7 @@ fn a_changed_slice_waits_for_its_turn_and_delays_only_claims_for_all_devices() {
         .and_then(|(_, problem)| problem.as_deref())
         .unwrap_or_default();
     assert!(problem.contains("waits for its turn"), "{said:?}");
-    let mut last = Vec::new();
-    while mirror.selectors_wait() {
-        last.extend(mirror.ask_selectors().events);
-    }
+    let last = evaluate_all(&mut mirror);
     assert_eq!(last_met(&last), Some([21, 20]), "the second device meets all but one");
     assert!(problems(&last).contains(&("ns/all".to_owned(), None)));
 }
@@ -281,17 +268,15 @@ fn a_changed_slice_waits_for_its_turn_and_delays_only_claims_for_all_devices() {
 #[test]
 fn devices_that_selectors_see_as_before_are_not_evaluated_again() {
     let mut mirror = with_devices(100);
-    mirror.apply(&changed_slice(0, 0, false));
+    mirror.apply(&changed_slice(0, false));
     for number in 0..limits::CLAIM_SELECTOR_STEPS_AT_ONCE / (100 * 100) {
         let text = format!("device.attributes['d.example.com'].n != {number}");
         mirror.apply(&claim("storm", number, &text));
     }
-    while mirror.selectors_wait() {
-        mirror.ask_selectors();
-    }
+    evaluate_all(&mut mirror);
     // More steps than there are at once.
     for round in 0..4 {
-        let events = mirror.apply(&changed_slice(0, 0, round % 2 == 0)).events;
+        let events = mirror.apply(&changed_slice(0, round % 2 == 0)).events;
         assert_eq!((last_met(&events), problems(&events)), (Some([20, 19]), Vec::new()));
         assert!(!mirror.selectors_wait());
     }
@@ -304,18 +289,11 @@ fn a_pool_that_is_gone_is_not_waited_for() {
         let text = format!("device.attributes['d.example.com'].n != {number}");
         mirror.apply(&claim("storm", number, &text));
     }
-    mirror.apply(&changed_slice(0, 0, false));
-    let PackedChange::Applied(slice) = changed_slice(0, 0, false) else {
-        panic!("it is applied")
-    };
-    let gone = mirror.apply(&PackedChange::Deleted(slice)).events;
-    assert!(matches!(gone[..], [.., Event::PoolGone(..)]), "{gone:?}");
-    while mirror.selectors_wait() {
-        mirror.ask_selectors();
-    }
-    let mut last = mirror.apply(&changed_slice(0, 1, false)).events.to_vec();
-    while mirror.selectors_wait() {
-        last.extend(mirror.ask_selectors().events);
-    }
+    mirror.apply(&changed_slice(0, false));
+    let events = mirror.apply(&gone(&changed_slice(0, false))).events;
+    assert!(matches!(events[..], [.., Event::PoolGone(..)]), "{events:?}");
+    evaluate_all(&mut mirror);
+    let mut last = mirror.apply(&changed_slice(1, false)).events.to_vec();
+    last.extend(evaluate_all(&mut mirror));
     assert_eq!(last_met(&last), Some([20, 19]));
 }
