@@ -31,7 +31,7 @@ mod slow_jobs;
 mod stray_claims;
 mod volumes;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -189,8 +189,6 @@ struct Binder {
     group_requests: mpsc::Sender<GroupRequest>,
     waiting_multi_step: NamespaceQueues<MultiStepBind>,
     multi_step_binds: JoinSet<Finished>,
-    /// Pods (by uid) whose multi-step bind waits or is open.
-    in_steps: HashSet<Arc<str>>,
     cleanups: JoinSet<Cleanup>,
     groups: Groups,
     reviews: Reviews,
@@ -226,7 +224,6 @@ impl Binder {
             group_requests,
             waiting_multi_step: NamespaceQueues::new(MULTI_STEP_PER_NAMESPACE),
             multi_step_binds: JoinSet::new(),
-            in_steps: HashSet::new(),
             cleanups: JoinSet::new(),
             audit: Audit::default(),
             missing: Kind::told_to(&DECIDED_BY),
@@ -316,7 +313,7 @@ impl Binder {
             let uid: Arc<str> = owner.uid.as_str().into();
             let pod = self.stores.pods.get_same(namespace, &owner.name, Some(&uid));
             let is_bound = pod.is_some_and(|pod| pods::is_bound(&pod)) || self.reviews.was_bound(&uid);
-            if !is_bound && !self.in_steps.contains(&uid) {
+            if !is_bound && !self.reviews.is_in_steps(&uid) {
                 self.groups.not_bound(&uid, &[], now);
             }
         }
@@ -377,11 +374,16 @@ impl Binder {
     }
 
     fn queue_multi_step(&mut self, bind: OrderedBind, resumes: Option<Arc<BindRequest>>, term: u64) {
-        let uid = &bind.placement.pod.uid;
-        if self.in_steps.contains(uid) {
+        let (pod, uid) = (&bind.placement.pod, &bind.placement.pod.uid);
+        if self.reviews.is_in_steps(uid) {
             return self.not_started(bind, "another bind of the pod is under way");
         }
-        self.in_steps.insert(Arc::clone(uid));
+        let known = self.stores.pods.get_same(&pod.namespace, &pod.name, Some(uid));
+        if self.reviews.was_bound(uid) || known.is_some_and(|known| pods::is_bound(&known)) {
+            // The scheduler decided before it was told.
+            return info!(ns = %pod.namespace, name = %pod.name, "not bound again: the pod is bound");
+        }
+        self.reviews.steps_begin(uid);
         self.groups.open(uid, &multi_step::group_ids(&bind));
         let namespace = bind.placement.pod.namespace.clone();
         let multi_step = MultiStepBind {
@@ -527,7 +529,7 @@ impl Binder {
             .as_ref()
             .and_then(|pod| pod.metadata.uid.as_deref())
             .unwrap_or_default();
-        if self.in_steps.contains(uid) || self.reviews.was_bound(uid) {
+        if self.reviews.is_in_steps(uid) || self.reviews.was_bound(uid) {
             return;
         }
         let node = crate::mirror::bind_request::node(&request).unwrap_or_default();
@@ -562,7 +564,10 @@ impl Binder {
 
     /// Gives back a claim that is reserved for pods without a node, unless another process decides about them.
     fn give_back(&mut self, stray: Stray, now: Instant) {
-        let in_steps = |pod: &Pod| self.in_steps.contains(pod.metadata.uid.as_deref().unwrap_or_default());
+        let in_steps = |pod: &Pod| {
+            self.reviews
+                .is_in_steps(pod.metadata.uid.as_deref().unwrap_or_default())
+        };
         let pods = stray.pods.into_iter().filter(|pod| !in_steps(pod));
         let term = |pod: &Pod| stray_claims::term(pod, &self.context, &self.stores, &self.active);
         let pods: Vec<_> = pods.filter_map(|pod| Some((term(&pod)?, pod))).collect();
@@ -677,7 +682,7 @@ impl Binder {
         let pod = &bind.placement.pod;
         self.waiting_multi_step.done(&pod.namespace);
         let bound = report.ending == Ending::Done;
-        self.in_steps.remove(&pod.uid);
+        self.reviews.steps_end(&pod.uid, bound);
         let ids: Vec<GroupId> = multi_step::group_ids(&bind);
         let shown = self.stores.pods.get(&pod.namespace, &pod.name);
         // A pod that is gone meanwhile uses nothing, and no further event will come for it.
@@ -692,11 +697,7 @@ impl Binder {
         let wait_after_failure = self.failures.waits(&bind).pod;
         self.record_ending(&bind, &report, self.groups.is_only_user(pod, &ids));
         let wait = match &report.ending {
-            Ending::Done => {
-                let seen = shown.as_ref().is_none_or(|shown| pods::is_bound(shown));
-                self.reviews.bound(pod, seen);
-                Duration::ZERO
-            }
+            Ending::Done => Duration::ZERO,
             Ending::Overtaken => RETRY.first,
             Ending::Failed(_) => {
                 let foreign = resumed.as_deref().filter(|request| !bind_request::is_ours(request));

@@ -26,7 +26,10 @@ pub struct Reviews {
     agenda: Agenda<Key>,
     /// Not reviewed before this instant.
     not_before: HashMap<Key, Instant>,
-    /// Uids of bound pods that the watch does not show as bound yet.
+    /// Uids of pods with an open bind of several steps, and whether a change has shown since that the pod is bound or gone.
+    in_steps: HashMap<Arc<str>, bool>,
+    /// Uids of bound pods of which no change has shown that yet. The stores may: they are ahead of the changes, and what follows from them may reach the schedulers
+    /// first. A pod whose bind request goes before it is shown as bound is one that waits.
     bound: HashSet<Arc<str>>,
 }
 
@@ -62,26 +65,47 @@ impl Reviews {
 
     /// A pod is gone.
     pub fn pod_gone(&mut self, pod: &Pod, now: Instant) {
-        self.bound.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+        self.shown(pod);
         self.of_pod(&Key::of(&pod.metadata), now);
     }
 
     /// A pod appeared or changed.
     pub fn pod(&mut self, pod: &Pod, now: Instant) {
         if pods::is_bound(pod) || pod.metadata.deletion_timestamp.is_some() {
-            self.bound.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+            self.shown(pod);
         }
         self.of_pod(&Key::of(&pod.metadata), now);
     }
 
-    /// A pod was bound; `seen`: the watch shows that, or that it is gone.
-    pub fn bound(&mut self, pod: &PodRef, seen: bool) {
-        if !seen {
-            self.bound.insert(Arc::clone(&pod.uid));
+    /// A change shows a pod as bound or gone.
+    fn shown(&mut self, pod: &Pod) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        self.bound.remove(uid);
+        if let Some(shown) = self.in_steps.get_mut(uid) {
+            *shown = true;
         }
     }
 
-    /// Whether the pod was bound and the watch does not show it yet.
+    /// A bind of several steps begins.
+    pub fn steps_begin(&mut self, uid: &Arc<str>) {
+        self.in_steps.insert(Arc::clone(uid), false);
+    }
+
+    /// It has ended; `bound`: the pod is bound now.
+    pub fn steps_end(&mut self, uid: &Arc<str>, bound: bool) {
+        let shown = self.in_steps.remove(uid).unwrap_or(true);
+        if bound && !shown {
+            self.bound.insert(Arc::clone(uid));
+        }
+    }
+
+    /// Whether a bind of the pod in several steps is open.
+    #[must_use]
+    pub fn is_in_steps(&self, uid: &str) -> bool {
+        self.in_steps.contains_key(uid)
+    }
+
+    /// Whether the pod was bound and no change has shown it yet.
     #[must_use]
     pub fn was_bound(&self, uid: &str) -> bool {
         self.bound.contains(uid)

@@ -142,34 +142,46 @@ fn a_request_that_is_gone_is_forgotten() {
 }
 
 #[test]
-fn a_pod_that_was_bound_is_known_as_such_until_the_watch_shows_it() {
-    let was_bound_after = |seen: bool, watch: fn(&mut Reviews)| {
-        let mut reviews = Reviews::default();
-        reviews.bound(&reference(), seen);
-        watch(&mut reviews);
+fn a_pod_that_was_bound_is_known_as_such_until_a_change_shows_it() {
+    type Watch<'a> = &'a dyn Fn(&mut Reviews);
+    let was_bound = |ends_bound: bool, before: Watch, after: Watch| {
+        let (mut reviews, uid) = (Reviews::default(), Arc::clone(&reference().uid));
+        reviews.steps_begin(&uid);
+        before(&mut reviews);
+        assert!(reviews.is_in_steps("a") && !reviews.was_bound("a"));
+        reviews.steps_end(&uid, ends_bound);
+        after(&mut reviews);
+        assert!(!reviews.is_in_steps("a"));
         reviews.was_bound("a")
     };
-    assert!(was_bound_after(false, |_| {}));
-    assert!(!was_bound_after(true, |_| {}), "the watch was faster");
-    assert!(
-        was_bound_after(false, |reviews| reviews.pod(&pod(json!({})), Instant::now())),
-        "an old view"
-    );
-    assert!(!was_bound_after(false, |reviews| {
-        reviews.pod(&pod(json!({"spec": {"nodeName": "n"}})), Instant::now());
-    }));
-    assert!(!was_bound_after(false, |reviews| {
-        let leaving = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-        reviews.pod(&pod(leaving), Instant::now());
-    }));
-    assert!(!was_bound_after(false, |reviews| reviews.pod_gone(&pod(json!({})), Instant::now())));
-    let mut others = Reviews::default();
-    others.bound(&reference(), false);
-    others.pod(
-        &pod(json!({"metadata": {"uid": "b"}, "spec": {"nodeName": "n"}})),
-        Instant::now(),
-    );
-    assert!(others.was_bound("a") && !others.was_bound("b"));
+    let nothing: Watch = &|_| {};
+    let show = |reviews: &mut Reviews, change: Value| reviews.pod(&pod(change), Instant::now());
+    assert!(was_bound(true, nothing, nothing));
+    assert!(!was_bound(false, nothing, nothing), "the bind failed");
+    let old: Watch = &|reviews| show(reviews, json!({}));
+    let bound: Watch = &|reviews| show(reviews, json!({"spec": {"nodeName": "n"}}));
+    let leaving: Watch = &|reviews| {
+        show(
+            reviews,
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+        );
+    };
+    let gone: Watch = &|reviews| reviews.pod_gone(&pod(json!({})), Instant::now());
+    let other: Watch = &|reviews| show(reviews, json!({"metadata": {"uid": "b"}, "spec": {"nodeName": "n"}}));
+    for (what, change, shows) in [
+        ("an old view", old, false),
+        ("bound", bound, true),
+        ("leaving", leaving, true),
+        ("gone", gone, true),
+        ("another pod", other, false),
+    ] {
+        assert_eq!(
+            was_bound(true, change, nothing),
+            !shows,
+            "{what}, before the bind has ended"
+        );
+        assert_eq!(was_bound(true, nothing, change), !shows, "{what}, after that");
+    }
 }
 
 #[test]

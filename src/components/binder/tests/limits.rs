@@ -88,8 +88,8 @@ async fn binds_of_several_steps_are_limited_by_namespace_and_altogether() {
 #[tokio::test]
 async fn binds_of_several_steps_that_ended_make_room_for_others_of_their_namespace() {
     let mut binder = binder();
-    for _ in 0..3 {
-        let binds = binds("team", 200, &[Step::GpuShare]);
+    let all = binds("team", 600, &[Step::GpuShare]);
+    for binds in all.chunks(200).map(<[_]>::to_vec) {
         order(&mut binder, binds.clone());
         binder.start();
         assert_eq!(binder.multi_step_binds.len(), 200);

@@ -105,6 +105,14 @@ impl Case {
         self.watch_requests().await;
     }
 
+    /// The stores show all pods as they are; components are not told yet.
+    pub async fn store_pods(&self) {
+        let all: Api<Pod> = Api::all(self.lab.admin.clone());
+        for pod in all.list(&ListParams::default()).await.unwrap() {
+            self.lab.stores.pods.insert(pod);
+        }
+    }
+
     /// The watch shows the bind requests alone.
     pub async fn watch_requests(&self) {
         for request in self.requests().await {

@@ -85,6 +85,35 @@ async fn an_eviction_that_fails_is_reported_with_a_growing_wait() {
     }
 }
 
+/// The stores are ahead of the changes that components get. If the request went first, the pod would be one that waits for the scheduler.
+#[tokio::test(start_paused = true)]
+async fn a_bind_request_goes_only_after_the_pod_was_shown_as_bound_and_the_pod_is_not_bound_again() {
+    let mut case = Case::new().await;
+    let ordered = case.sharing("a").await;
+    case.watch().await;
+    case.order(vec![ordered.clone()], Vec::new()).await;
+    sleep(MOMENT).await;
+    case.report_device("GPU-1").await;
+    // The Binding is not answered, so that the store shows it before the bind has ended.
+    case.lab.fault(Match::bindings(), Effect::HangAfter, Times::Next(1));
+    case.watch().await;
+    sleep(MOMENT).await;
+    case.store_pods().await;
+    assert!(case.is_bound("a").await);
+    case.outcomes(seconds(20)).await;
+    case.watch_requests().await;
+    assert_eq!(case.requests().await.len(), 1, "the schedulers would lose the bind");
+
+    let (before, mut again) = (case.lab.writes().len(), ordered);
+    again.placement.gpu_groups = vec!["h".into()];
+    case.order(vec![again], Vec::new()).await;
+    assert_eq!(case.outcomes(seconds(20)).await, [""; 0]);
+    assert_eq!(case.lab.writes().split_off(before), [""; 0]);
+
+    case.watch().await;
+    assert_eq!(case.requests().await.len(), 0);
+}
+
 /// As a validating webhook or a proxy may say. No watch would show how it ended.
 #[tokio::test(start_paused = true)]
 async fn a_bind_and_an_eviction_fail_if_a_pod_is_there_that_is_said_to_be_gone() {
