@@ -346,4 +346,4 @@ fn pool_of(common: &Common, shard: &Kept<SchedulingShardSpec>) -> Option<String>
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

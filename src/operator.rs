@@ -51,7 +51,7 @@ use crate::components::watches::Stores;
 use crate::components::{leadership, watches};
 use crate::config::{Resolved, Resolver};
 
-use configuration::Configuration;
+use configuration::{Configuration, Leader};
 use elections::{Elections, Shards};
 use inspection::Inspection;
 use rounds::{InForce, Round, Rounds, Shown};
@@ -146,15 +146,17 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
     let configuration = Configuration {
         watches: clients.watches.clone(),
         config: watches::config(&common.components),
-        writes: leadership::writes(leading.clone()),
-        leading: leading.clone(),
-        readiness: readiness.clone(),
+        leader: Leader {
+            writes: leadership::writes(leading.clone()),
+            leading: leading.clone(),
+            readiness: readiness.clone(),
+            follows: followed,
+            missing: lacked,
+            prometheus: answers,
+            figures: figures.clone(),
+        },
         resolver: Resolver::new(common),
         in_force,
-        follows: followed,
-        missing: lacked,
-        prometheus: answers,
-        figures: figures.clone(),
     };
     let history = History::default();
     let inspection = Arc::new(Inspection::new(seen.clone(), resolved.clone()));

@@ -18,7 +18,8 @@ use crate::api::crds;
 use crate::engine::policy::{NodePlacement, Strategy};
 use samples::SAMPLES;
 
-fn flags() -> Common {
+/// Flags as they are by default.
+pub fn flags() -> Common {
     let admission = admission::Settings {
         namespace: "kai-scheduler".to_owned(),
         scope: admission::Scope::default(),

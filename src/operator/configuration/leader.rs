@@ -1,0 +1,233 @@
+//! What the leader writes about the configuration: missing objects, conditions, and metrics of fields without effect.
+
+use std::collections::BTreeMap;
+
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{RETRY, until};
+use crate::api::condition::Condition;
+use crate::api::names::object;
+use crate::api::{Config, SchedulingShard};
+use crate::clock;
+use crate::components::figures::Figures;
+use crate::components::figures::families::CONFIG_FINDINGS;
+use crate::components::leadership::{Leading, Scope};
+use crate::components::numa_daemon_set::Missing;
+use crate::components::readiness::Readiness;
+use crate::components::scheduler::Followed;
+use crate::config::conditions::{self, conditions};
+use crate::config::{Report, Which};
+use crate::operator::prometheus::Answers;
+use crate::operator::rounds::InForce;
+
+/// What is known of the objects.
+#[derive(Clone)]
+pub struct Known {
+    /// The conditions of Configs, by name.
+    pub configs: BTreeMap<String, Vec<Condition>>,
+    /// The same of SchedulingShards.
+    pub shards: BTreeMap<String, Vec<Condition>>,
+    /// What came of reading the objects.
+    pub reports: Vec<Report>,
+    /// The number of the effective configuration.
+    pub number: u64,
+}
+
+/// The task's input.
+pub struct Leader {
+    /// The client for the writes.
+    pub writes: Client,
+    /// Whether this process leads.
+    pub leading: Leading,
+    /// Whether all components are ready.
+    pub readiness: Readiness,
+    /// The configuration numbers that the schedulers have applied.
+    pub follows: watch::Receiver<Followed>,
+    /// Objects or fields that are missing for the NUMA exporter.
+    pub missing: watch::Receiver<Missing>,
+    /// Whether the Prometheus server of Config answers.
+    pub prometheus: watch::Receiver<Answers>,
+    /// Metrics; the leader counts the fields that have no effect.
+    pub figures: Figures,
+}
+
+impl Leader {
+    /// Writes what differs from what is known, for ever.
+    pub async fn run(mut self, mut known: watch::Receiver<Option<Known>>, in_force: watch::Receiver<InForce>) {
+        let mut again_at = None;
+        // The term in which missing objects were created last.
+        let mut created_in = None;
+        let mut told_of = Vec::new();
+        loop {
+            tokio::select! {
+                Ok(()) = known.changed() => {}
+                Ok(()) = self.leading.changed() => {}
+                Ok(()) = self.follows.changed() => {}
+                Ok(()) = self.missing.changed() => {}
+                Ok(()) = self.prometheus.changed() => {}
+                () = until(again_at) => {}
+            }
+            again_at = None;
+            let Some(Known {
+                configs,
+                shards,
+                mut reports,
+                number,
+            }) = known.borrow_and_update().clone()
+            else {
+                continue;
+            };
+            let term = self
+                .leading
+                .borrow_and_update()
+                .of(&Scope::Cluster)
+                .map(|term| term.number);
+            let Some(term) = term else {
+                self.figures.clear(&[&CONFIG_FINDINGS]);
+                told_of.clear();
+                continue;
+            };
+            told_of = show(&self.figures, &reports, &told_of);
+            let mut done = true;
+            if created_in != Some(term) {
+                done = self.create_missing(configs.is_empty(), shards.is_empty()).await;
+                created_in = done.then_some(term);
+            }
+            let all = in_force
+                .borrow()
+                .as_ref()
+                .map_or(0, |(_, resolved)| resolved.shards.len());
+            let followed = self.follows.borrow_and_update().clone();
+            let follows = followed.len() == all && followed.values().all(|followed| *followed == number);
+            let ready = self.readiness.waiting().is_empty();
+            let missing = *self.missing.borrow_and_update();
+            for report in &mut reports {
+                done &= match &report.which {
+                    Which::Config => {
+                        report.missing = missing;
+                        self.write::<Config>(object::CONFIG, &configs, report, follows && ready)
+                            .await
+                    }
+                    Which::Shard(name) => {
+                        self.write::<SchedulingShard>(name, &shards, report, follows && ready)
+                            .await
+                    }
+                };
+            }
+            if !done || (follows && !ready) {
+                // Also until all components are ready.
+                again_at = Some(Instant::now() + RETRY);
+            }
+        }
+    }
+
+    /// Creates the Config or a shard if there is none; returns false if that is to be retried.
+    async fn create_missing(&self, config: bool, shard: bool) -> bool {
+        let mut done = true;
+        if config {
+            done &= create(&self.writes, &Config::new(object::CONFIG, Default::default())).await;
+        }
+        if shard {
+            done &= create(
+                &self.writes,
+                &SchedulingShard::new(object::DEFAULT_SHARD, Default::default()),
+            )
+            .await;
+        }
+        done
+    }
+
+    /// Writes an object's conditions if they differ; returns whether they are up to date.
+    async fn write<K>(
+        &self,
+        name: &str,
+        known: &BTreeMap<String, Vec<Condition>>,
+        report: &Report,
+        follows: bool,
+    ) -> bool
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let Some(before) = known.get(name) else { return true };
+        let now = clock::now();
+        let mut wanted = conditions(before, report, follows, now);
+        if report.which == Which::Config {
+            let answers = self.prometheus.borrow().clone();
+            wanted = conditions::prometheus(wanted, answers.as_ref(), report.generation, now);
+        }
+        if wanted == *before {
+            return true;
+        }
+        let patch = Patch::Merge(json!({"status": {"conditions": wanted}}));
+        match Api::<K>::all(self.writes.clone())
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
+        {
+            Ok(_) => true,
+            Err(kube::Error::Api(status)) if status.code == 404 => true,
+            Err(error) => {
+                warn!(%error, name, "conditions cannot be written; trying again");
+                false
+            }
+        }
+    }
+}
+
+/// Sets the metrics of each object: how many fields have no effect or are wrong. Returns the objects with metrics; `before`: those of the last call.
+fn show(figures: &Figures, reports: &[Report], before: &[String]) -> Vec<String> {
+    let mut shown = Vec::new();
+    for report in reports {
+        let (kind, name) = match &report.which {
+            Which::Config => ("Config", object::CONFIG),
+            Which::Shard(name) => ("SchedulingShard", name.as_str()),
+        };
+        let findings = [("ignored", report.ignored.len()), ("invalid", report.wrong.len())];
+        let labels = findings.map(|(finding, count)| ([("kind", kind), ("name", name), ("finding", finding)], count));
+        let series = labels.iter().map(|(labels, count)| (&labels[..], *count as f64));
+        let owner = format!("{kind}/{name}");
+        figures.set_all(&CONFIG_FINDINGS, &owner, series);
+        shown.push(owner);
+    }
+    for gone in before.iter().filter(|owner| !shown.contains(owner)) {
+        figures.forget(&[&CONFIG_FINDINGS], gone);
+    }
+    shown
+}
+
+/// Creates an object unless it exists; returns false if that is to be retried.
+async fn create<K>(writes: &Client, new: &K) -> bool
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Serialize
+        + std::fmt::Debug,
+{
+    let (kind, name) = (K::kind(&()), new.meta().name.clone().unwrap_or_default());
+    match Api::<K>::all(writes.clone()).create(&PostParams::default(), new).await {
+        Ok(_) => {
+            info!(%kind, name, "created");
+            true
+        }
+        Err(kube::Error::Api(status)) if status.code == 409 => true,
+        // Not served or not permitted: the flags apply.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
+            warn!(%kind, name, %status, "cannot be created; the flags apply");
+            true
+        }
+        Err(error) => {
+            warn!(%kind, name, %error, "cannot be created; trying again");
+            false
+        }
+    }
+}
