@@ -1,8 +1,7 @@
 //! An embedded cluster with the components running against it.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -294,7 +293,8 @@ impl Bench {
                 .unwrap()
                 .unwrap_or_else(|e| panic!("{name}: {e}"));
         }
-        assert_eq!(ERRORS.load(Ordering::SeqCst), 0, "something was logged as an error");
+        let errors = ERRORS.lock().expect("no test panicked here").clone();
+        assert_eq!(errors, [""; 0], "something was logged as an error");
     }
 }
 
@@ -341,16 +341,21 @@ pub fn condition(pod: &Pod, of: &str) -> Option<PodCondition> {
     conditions.iter().find(|condition| condition.type_ == of).cloned()
 }
 
-static ERRORS: AtomicUsize = AtomicUsize::new(0);
+/// What components of any test logged as errors.
+static ERRORS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Counts what any component logs as an error. `RUST_LOG` shows the log.
+/// Records what any component logs as an error. `RUST_LOG` shows the log.
 fn watch_for_errors() {
     static ONCE: Once = Once::new();
-    struct Count;
-    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Count {
+    struct Record;
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Record {
         fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
             if *event.metadata().level() == tracing::Level::ERROR && event.metadata().target().starts_with("unikai") {
-                ERRORS.fetch_add(1, Ordering::SeqCst);
+                let mut fields = String::new();
+                event.record(&mut |field: &tracing::field::Field, value: &dyn Debug| {
+                    fields.push_str(&format!("{field}={value:?} "));
+                });
+                ERRORS.lock().expect("no test panicked here").push(fields);
             }
         }
     }
@@ -359,6 +364,6 @@ fn watch_for_errors() {
         let log = tracing_subscriber::fmt::layer().with_test_writer();
         let log = tracing_subscriber::Layer::with_filter(log, filter);
         // Another family of tests may have set one up.
-        let _ = tracing_subscriber::registry().with(Count).with(log).try_init();
+        let _ = tracing_subscriber::registry().with(Record).with(log).try_init();
     });
 }
