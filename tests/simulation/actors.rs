@@ -12,7 +12,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use tokio::time::sleep;
 
-use crate::plan::{Ends, ForgedField, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of};
+use crate::plan::{
+    Ends, ForgedField, INSTANCE, INSTANCES, NODES, PARENTS, POOL, POOL_LABEL, QUEUES, Step, TEAMS, parent_of, pool_of,
+};
 use crate::run::{self, Simulation};
 use crate::state::{APART, MOVED, OF_TENANT, PodSeen};
 use crate::sub_groups::SUB_GROUP;
@@ -97,6 +99,12 @@ impl Actors {
         Api::all(self.admin.clone())
     }
 
+    /// A node offers so much of a resource from now on.
+    async fn offers(&self, node: &str, resource: &str, amount: &str) {
+        let patch = Patch::Merge(json!({"status": {"allocatable": {resource: amount}}}));
+        let _ = self.nodes().patch_status(node, &PatchParams::default(), &patch).await;
+    }
+
     /// Carries a step out.
     pub async fn act(simulation: &mut Simulation, step: &Step) {
         match step {
@@ -134,6 +142,7 @@ impl Actors {
             Step::Wait => {}
             Step::Pod { .. }
             | Step::Share { .. }
+            | Step::Instances { .. }
             | Step::Job { .. }
             | Step::Gang { .. }
             | Step::SubGroups { .. }
@@ -209,6 +218,22 @@ impl Actors {
                 pod["metadata"]["annotations"]["gpu-fraction"] = json!(portion);
                 if *devices > 1 {
                     pod["metadata"]["annotations"]["gpu-fraction-num-devices"] = json!(devices.to_string());
+                }
+                let _ = create(&self.tenant, pod).await;
+            }
+            Step::Instances {
+                team,
+                queue,
+                instances,
+                priority,
+                ends,
+            } => {
+                let mut pod = pod(&self.name("mig"), TEAMS[*team], QUEUES[*queue], 0, 100);
+                end(&mut pod, *ends);
+                let limits = json!({INSTANCE: instances.to_string()});
+                pod["spec"]["containers"][0]["resources"]["limits"] = limits;
+                if let Some(priority) = priority {
+                    pod["metadata"]["labels"]["priorityClassName"] = json!(priority);
                 }
                 let _ = create(&self.tenant, pod).await;
             }
@@ -450,8 +475,10 @@ impl Actors {
                 let (name, gpus) = NODES[*at];
                 if gpus > 0 {
                     let left = (gpus / 2).to_string();
-                    let patch = json!({"status": {"allocatable": {"nvidia.com/gpu": left}}});
-                    let _ = self.nodes().patch_status(name, &merge, &Patch::Merge(patch)).await;
+                    self.offers(name, "nvidia.com/gpu", &left).await;
+                }
+                if let Some((_, instances)) = INSTANCES.iter().find(|(divided, _)| *divided == name) {
+                    self.offers(name, INSTANCE, &(instances / 2).to_string()).await;
                 }
             }
             Step::MoveNode(at) => self.move_node(simulation, NODES[*at].0).await,

@@ -25,7 +25,20 @@ pub const POOL_LABEL: &str = "kai.scheduler/node-pool";
 /// The tenants' namespaces.
 pub const TEAMS: &[&str] = &["team-a", "team-b"];
 /// The nodes: names and GPUs.
-pub const NODES: &[(&str, u32)] = &[("gpu-1", 4), ("gpu-2", 4), ("gpu-3", 2), ("cpu-1", 0), ("blue-1", 4)];
+pub const NODES: &[(&str, u32)] = &[
+    ("gpu-1", 4),
+    ("gpu-2", 4),
+    ("gpu-3", 2),
+    ("cpu-1", 0),
+    ("mig-1", 0),
+    ("blue-1", 4),
+];
+/// The nodes whose GPUs are divided into MIG instances, and how many.
+pub const INSTANCES: &[(&str, u32)] = &[("mig-1", 3)];
+/// The resource of these instances.
+pub const INSTANCE: &str = "nvidia.com/mig-2g.10gb";
+/// What a queue is charged for one of them, in thousandths of a GPU: its compute slices.
+pub const CHARGED_FOR_INSTANCE: i64 = 2_000;
 /// The nodes whose driver offers devices that pods claim, and how many.
 pub const DEVICES: &[(&str, u32)] = &[("gpu-1", 4), ("cpu-1", 2), ("blue-1", 1)];
 /// The nodes of the volumes that exist before their claims.
@@ -34,7 +47,7 @@ pub const KEPT: &[&str] = &["gpu-1", "gpu-1", "gpu-3", "cpu-1", "blue-1"];
 pub fn rack_of(node: &str) -> &'static str {
     match node {
         "gpu-1" | "gpu-2" => "rack-1",
-        "gpu-3" | "cpu-1" => "rack-2",
+        "gpu-3" | "cpu-1" | "mig-1" => "rack-2",
         _ => "rack-3",
     }
 }
@@ -79,6 +92,14 @@ pub enum Step {
         queue: usize,
         portion: &'static str,
         devices: u32,
+        ends: Option<Ends>,
+    },
+    /// A pod with MIG instances.
+    Instances {
+        team: usize,
+        queue: usize,
+        instances: u32,
+        priority: Option<&'static str>,
         ends: Option<Ends>,
     },
     /// A Job whose pods start together.
@@ -267,21 +288,25 @@ fn ends(random: &mut fastrand::Rng) -> Option<Ends> {
     })
 }
 
+/// The priority class of a pod, if it names one.
+fn priority(random: &mut fastrand::Rng) -> Option<&'static str> {
+    let classes = [None, None, None, Some("build"), Some("inference")];
+    *random.choice(&classes).unwrap_or(&None)
+}
+
 fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
     let team = random.usize(0..TEAMS.len());
     let queue = random.usize(0..QUEUES.len());
     let which = random.usize(0..64);
     let replica = random.usize(0..REPLICAS.len());
     let node = random.usize(0..NODES.len());
-    match random.u8(0..130) {
+    match random.u8(0..132) {
         0..=13 => Step::Pod {
             team,
             queue,
             gpus: *random.choice(&[0, 1, 1, 2, 4]).unwrap_or(&1),
             cpu: *random.choice(&[100, 1000, 8000]).unwrap_or(&100),
-            priority: *random
-                .choice(&[None, None, None, Some("build"), Some("inference")])
-                .unwrap_or(&None),
+            priority: priority(random),
             ends: ends(random),
             apart: random.u8(0..6) == 0,
         },
@@ -442,6 +467,13 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
                 ends: ends(random),
             }
         }
+        129 | 130 => Step::Instances {
+            team,
+            queue,
+            instances: random.u32(1..3),
+            priority: priority(random),
+            ends: ends(random),
+        },
         _ => Step::Wait,
     }
 }

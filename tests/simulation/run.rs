@@ -361,6 +361,11 @@ pub fn node(name: &str, gpus: u32) -> NodeSpec {
     let pool = plan::pool_of(name).map(|pool| (plan::POOL_LABEL.to_owned(), pool.to_owned()));
     node.labels.extend(pool);
     node.labels.insert(RACK.to_owned(), plan::rack_of(name).to_owned());
+    if let Some((_, instances)) = plan::INSTANCES.iter().find(|(divided, _)| *divided == name) {
+        node.extended.insert(plan::INSTANCE.to_owned(), *instances);
+        node.labels
+            .insert("nvidia.com/mig.strategy".to_owned(), "mixed".to_owned());
+    }
     node
 }
 

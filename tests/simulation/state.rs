@@ -8,7 +8,7 @@ use serde_json::Value;
 use unikai::devcluster::apiserver::in_process::{InProcess, Stored};
 
 use crate::claims::Wants;
-use crate::plan::{POOL_LABEL, TEAMS};
+use crate::plan::{CHARGED_FOR_INSTANCE, INSTANCE, POOL_LABEL, TEAMS};
 use crate::sub_groups::{RACK, SUB_GROUP};
 use crate::volumes::{VolumeClaimSeen, VolumeSeen};
 
@@ -36,6 +36,8 @@ pub struct PodSeen {
     pub ours: bool,
     pub reservation: bool,
     pub gpus: i64,
+    /// MIG instances.
+    pub instances: i64,
     pub cpu: i64,
     /// Thousandths of each device; 0 for none.
     pub portion: i64,
@@ -69,7 +71,7 @@ impl PodSeen {
 
     /// GPUs for which the queue is charged, in thousandths.
     pub fn charged(&self) -> i64 {
-        self.gpus * 1000 + self.portion * self.devices
+        self.gpus * 1000 + self.portion * self.devices + self.instances * CHARGED_FOR_INSTANCE
     }
 
     pub fn full_name(&self) -> String {
@@ -80,6 +82,7 @@ impl PodSeen {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSeen {
     pub gpus: i64,
+    pub instances: i64,
     pub cpu: i64,
     pub pods: i64,
     pub open: bool,
@@ -534,12 +537,17 @@ fn pod(stored: &Value) -> PodSeen {
     let (meta, spec, status) = (&stored["metadata"], &stored["spec"], &stored["status"]);
     let annotation = |key: &str| meta["annotations"][key].as_str();
     let containers = list(&spec["containers"]);
-    let gpus = containers.iter().filter_map(|container| {
-        let amount = &container["resources"]["limits"]["nvidia.com/gpu"];
-        amount
-            .as_str()
-            .map_or_else(|| amount.as_i64(), |text| text.parse().ok())
-    });
+    let limit = |resource: &str| -> i64 {
+        let amounts = containers
+            .iter()
+            .map(|container| &container["resources"]["limits"][resource]);
+        let amounts = amounts.filter_map(|amount| {
+            amount
+                .as_str()
+                .map_or_else(|| amount.as_i64(), |text| text.parse().ok())
+        });
+        amounts.sum()
+    };
     let cpu = containers
         .iter()
         .map(|container| milli(&container["resources"]["requests"]["cpu"]));
@@ -582,7 +590,8 @@ fn pod(stored: &Value) -> PodSeen {
         deleting: meta["deletionTimestamp"].is_string(),
         ours: spec["schedulerName"] == "kai-scheduler",
         reservation: meta["namespace"] == "kai-resource-reservation",
-        gpus: gpus.sum(),
+        gpus: limit("nvidia.com/gpu"),
+        instances: limit(INSTANCE),
         cpu: cpu.sum(),
         portion,
         devices: annotation("gpu-fraction-num-devices")
@@ -660,6 +669,7 @@ fn node(stored: &Value) -> NodeSeen {
         moved: !stored["metadata"]["labels"][MOVED].is_null(),
         rack: stored["metadata"]["labels"][RACK].as_str().map(str::to_owned),
         gpus: whole("nvidia.com/gpu"),
+        instances: whole(INSTANCE),
         cpu: milli(&allocatable["cpu"]),
         pods: whole("pods"),
         open: ready
@@ -675,8 +685,10 @@ fn queue(stored: &Value) -> QueueSeen {
         let gpus = stored["spec"]["resources"]["gpu"][name].as_f64().unwrap_or(-1.0);
         (gpus >= 0.0).then_some((gpus * 1000.0) as i64)
     };
+    let allocated = |resource: &str| milli(&stored["status"]["allocated"][resource]);
     QueueSeen {
-        allocated: milli(&stored["status"]["allocated"]["nvidia.com/gpu"]),
+        // Instances are counted apart, each as one.
+        allocated: allocated("nvidia.com/gpu") + allocated(INSTANCE) / 1000 * CHARGED_FOR_INSTANCE,
         limit: bound("limit"),
         quota: bound("quota"),
     }

@@ -38,6 +38,8 @@ pub struct NodeSpec {
     pub gpu_product: String,
     /// Memory of each GPU in MiB, the value of the `nvidia.com/gpu.memory` label.
     pub gpu_memory_mib: u64,
+    /// How many of other resources the node's device plugins offer, such as `nvidia.com/mig-1g.5gb`.
+    pub extended: BTreeMap<String, u32>,
     /// Labels beside those that every kubelet writes; they win over them.
     pub labels: BTreeMap<String, String>,
     /// Taints that the node registers with.
@@ -58,6 +60,7 @@ impl NodeSpec {
             gpus: 0,
             gpu_product: String::new(),
             gpu_memory_mib: 0,
+            extended: BTreeMap::new(),
             labels: BTreeMap::new(),
             taints: Vec::new(),
             any_gpu: false,
@@ -111,6 +114,8 @@ impl NodeSpec {
         if self.gpus > 0 {
             offered.insert(GPU_RESOURCE.to_owned(), Quantity(self.gpus.to_string()));
         }
+        let extended = self.extended.iter();
+        offered.extend(extended.map(|(name, count)| (name.clone(), Quantity(count.to_string()))));
         offered
     }
 

@@ -12,6 +12,7 @@ type Defect = fn(&mut State);
 const DEFECTS: &[(&str, Defect)] = &[
     ("B-1", |state| pod(state, "first").node = "n2".to_owned()),
     ("N-1", |state| bind(state, "second", |pod| pod.gpus = 4)),
+    ("N-1", |state| bind(state, "second", |pod| pod.instances = 1)),
     ("G-1", |state| {
         reserve(state, "r1", "x", "0");
         reserve(state, "r2", "x", "1");

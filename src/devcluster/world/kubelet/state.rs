@@ -606,13 +606,18 @@ fn refusal(pod: &Pod, node: &NodeState) -> Option<Refusal> {
         .filter(|(name, _)| !comes_by_claim(pod, name))
         .find(|(name, amount)| *amount > 0 && node.held.get(name) + amount > node.capacity.get(name))?;
     let (used, capacity) = (node.held.get(name), node.capacity.get(name));
-    if name == GPU_RESOURCE {
+    // All resources with a domain are those of device plugins.
+    if name.contains('/') {
         let message = format!(
             "Allocate failed due to requested number of devices unavailable for {name}. Requested: {}, Available: {}, which is unexpected",
             amount / 1000,
             (capacity - used).max(0) / 1000,
         );
-        return refuse("UnexpectedAdmissionError".to_owned(), message, true);
+        return refuse(
+            "UnexpectedAdmissionError".to_owned(),
+            message,
+            name.starts_with("nvidia.com/"),
+        );
     }
     let unit = if name == "cpu" { 1 } else { 1000 };
     let message = format!(
