@@ -1,4 +1,4 @@
-//! Random names and numbers. All code gets them here, so that the simulation of the whole world can be repeated.
+//! Random names, numbers and delays. All code gets them here, so that the simulation of the whole world can be repeated.
 
 use uuid::Uuid;
 
@@ -12,6 +12,14 @@ pub fn uuid() -> Uuid {
     Uuid::new_v4()
 }
 
+/// A delay between two steps that other threads may come between. A simulation has one thread only and draws it; otherwise there is none.
+pub async fn delay() {
+    #[cfg(feature = "devcluster")]
+    if let Some(delay) = seeded::delay() {
+        tokio::time::sleep(delay).await;
+    }
+}
+
 #[cfg(feature = "devcluster")]
 pub use seeded::seed;
 
@@ -19,6 +27,7 @@ pub use seeded::seed;
 #[cfg(feature = "devcluster")]
 mod seeded {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use uuid::{Builder, Uuid};
 
@@ -38,6 +47,18 @@ mod seeded {
         STATE.set(Some(state));
         let bits = (u128::from(first) << 64) | u128::from(second);
         Some(Builder::from_random_bytes(bits.to_be_bytes()).into_uuid())
+    }
+
+    /// One step in 16 is delayed by some milliseconds, one in 2,048 for as long as a machine with too little CPU may take.
+    pub(super) fn delay() -> Option<Duration> {
+        let (drawn, state) = next(STATE.get()?);
+        STATE.set(Some(state));
+        let longest = match drawn % 2_048 {
+            0 => 2_000,
+            1..128 => 40,
+            _ => return None,
+        };
+        Some(Duration::from_millis(1 + (drawn >> 32) % longest))
     }
 
     /// The generator `SplitMix64`: a number, and the next state.

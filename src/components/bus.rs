@@ -50,6 +50,7 @@ pub use crate::kinds::{Kind, Listener, Object};
 use crate::mirror::PackedChange;
 use crate::mirror::aside::Identity;
 use crate::mirror::claims::allocation::GivenAllocations;
+use crate::random;
 
 /// Scheduler inbox: the burst of one gang of 4,096 pods. A message is below 128 bytes, and keeps its object, packed. Overflow is awaited: the model must see
 /// every change.
@@ -739,5 +740,6 @@ impl Notes {
 /// # Errors
 /// If the receiver is gone.
 pub async fn deliver<T>(to: &mpsc::Sender<T>, message: T) -> Result<(), Error> {
+    random::delay().await;
     to.send(message).await.map_err(|_| Error::Closed)
 }

@@ -155,6 +155,11 @@ pub const AT_REST: &[Rule] = &[
         broken: claims::idle_device,
     },
     Rule {
+        id: "A-7",
+        sentence: "no GPU is reserved for pods without a node",
+        broken: idle_reservation,
+    },
+    Rule {
         id: "A-4",
         sentence: "the status of a queue shows what its pods hold",
         broken: wrong_status,
@@ -590,6 +595,19 @@ fn silent(view: &View<'_>) -> Option<String> {
     silent
         .next()
         .map(|pod| format!("{} waits and does not say why", pod.full_name()))
+}
+
+fn idle_reservation(view: &View<'_>) -> Option<String> {
+    let holding: Vec<_> = view.before.holding(view.now).map(|(pod, _)| pod).collect();
+    let mut held = held(view);
+    let idle = held.find(|(node, group, _)| {
+        let uses =
+            |pod: &&PodSeen| !pod.reservation && pod.node == *node && pod.groups.iter().any(|used| used == group);
+        !holding.iter().any(uses)
+    });
+    idle.map(|(node, group, device)| {
+        format!("device {device} of {node} is reserved for group {group}, which no pod uses")
+    })
 }
 
 fn wrong_status(view: &View<'_>) -> Option<String> {

@@ -300,7 +300,7 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
     let which = random.usize(0..64);
     let replica = random.usize(0..REPLICAS.len());
     let node = random.usize(0..NODES.len());
-    match random.u8(0..132) {
+    match random.u8(0..134) {
         0..=13 => Step::Pod {
             team,
             queue,
@@ -467,7 +467,7 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
                 ends: ends(random),
             }
         }
-        129 | 130 => Step::Instances {
+        129..=132 => Step::Instances {
             team,
             queue,
             instances: random.u32(1..3),

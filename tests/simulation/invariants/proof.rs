@@ -96,6 +96,7 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("A-2", |state| {
         add(state, "second", |pod| pod.waiting_message = None);
     }),
+    ("A-7", |state| reserve(state, "r1", "x", "0")),
     ("A-4", |state| queue(state, "a").allocated = 0),
     ("A-3", |state| {
         state.bind_requests = [("team-a/first".to_owned(), "n1".to_owned())].into();
