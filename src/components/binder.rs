@@ -311,12 +311,16 @@ impl Binder {
         let namespace = request.metadata.namespace.as_deref().unwrap_or_default();
         for owner in request.metadata.owner_references.iter().flatten() {
             let uid: Arc<str> = owner.uid.as_str().into();
-            let pod = self.stores.pods.get_same(namespace, &owner.name, Some(&uid));
-            let is_bound = pod.is_some_and(|pod| pods::is_bound(&pod)) || self.reviews.was_bound(&uid);
-            if !is_bound && !self.reviews.is_in_steps(&uid) {
+            if !self.is_known_bound(namespace, &owner.name, &uid) && !self.reviews.is_in_steps(&uid) {
                 self.groups.not_bound(&uid, &[], now);
             }
         }
+    }
+
+    /// Whether a pod is bound, as far as is known.
+    fn is_known_bound(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        let shown = || self.stores.pods.get_same(namespace, name, Some(uid));
+        self.reviews.was_bound(uid) || shown().is_some_and(|pod| pods::is_bound(&pod))
     }
 
     /// Evictions start before binds: pipelined pods wait for what they free.
@@ -378,8 +382,7 @@ impl Binder {
         if self.reviews.is_in_steps(uid) {
             return self.not_started(bind, "another bind of the pod is under way");
         }
-        let known = self.stores.pods.get_same(&pod.namespace, &pod.name, Some(uid));
-        if self.reviews.was_bound(uid) || known.is_some_and(|known| pods::is_bound(&known)) {
+        if self.is_known_bound(&pod.namespace, &pod.name, uid) {
             // The scheduler decided before it was told.
             return info!(ns = %pod.namespace, name = %pod.name, "not bound again: the pod is bound");
         }

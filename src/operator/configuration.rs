@@ -200,9 +200,9 @@ impl Configuration {
             in_force,
         } = self;
         let (known, seen) = watch::channel(None);
-        let followed = async { leader.run(seen, in_force.subscribe()).await };
+        let writes = leader.run(seen, in_force.subscribe());
         // Apart from the watches: a write that is not answered must not delay what others have changed.
-        tokio::join!(follow(watches, &config, resolver, &in_force, &known), followed);
+        tokio::join!(follow(watches, &config, resolver, &in_force, &known), writes);
         Ok(())
     }
 }

@@ -201,9 +201,7 @@ impl Actors {
                 if *apart {
                     stay_apart(&mut pod, "pods");
                 }
-                if let Some(priority) = priority {
-                    pod["metadata"]["labels"]["priorityClassName"] = json!(priority);
-                }
+                prioritise(&mut pod, *priority);
                 let _ = create(&self.tenant, pod).await;
             }
             Step::Share {
@@ -232,9 +230,7 @@ impl Actors {
                 end(&mut pod, *ends);
                 let limits = json!({INSTANCE: instances.to_string()});
                 pod["spec"]["containers"][0]["resources"]["limits"] = limits;
-                if let Some(priority) = priority {
-                    pod["metadata"]["labels"]["priorityClassName"] = json!(priority);
-                }
+                prioritise(&mut pod, *priority);
                 let _ = create(&self.tenant, pod).await;
             }
             Step::Job {
@@ -737,6 +733,13 @@ pub fn pod(name: &str, namespace: &str, queue: &str, gpus: u32, cpu: u32) -> Val
         pod["spec"]["containers"][0]["resources"]["limits"] = json!({"nvidia.com/gpu": gpus.to_string()});
     }
     pod
+}
+
+/// Has a pod name a priority class, if there is one.
+fn prioritise(pod: &mut Value, class: Option<&str>) {
+    if let Some(class) = class {
+        pod["metadata"]["labels"]["priorityClassName"] = json!(class);
+    }
 }
 
 pub fn group(name: &str, namespace: &str, queue: &str, min: u32) -> Value {

@@ -1,4 +1,5 @@
-//! Queue of bind requests to review: those that changed, whose pod changed, or whose bind ended. Pure.
+//! Queue of bind requests to review: those that changed, whose pod changed, or whose bind ended; and the pods whose bind is open, or not shown by a change
+//! yet, whose requests are left alone. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -28,8 +29,8 @@ pub struct Reviews {
     not_before: HashMap<Key, Instant>,
     /// Uids of pods with an open bind of several steps, and whether a change has shown since that the pod is bound or gone.
     in_steps: HashMap<Arc<str>, bool>,
-    /// Uids of bound pods of which no change has shown that yet. The stores may: they are ahead of the changes, and what follows from them may reach the schedulers
-    /// first. A pod whose bind request goes before it is shown as bound is one that waits.
+    /// Uids of bound pods that no change has shown as bound yet. The store of pods may: it is ahead of the changes that components get. If the bind request were
+    /// deleted then, a scheduler could get that deletion before the pod's change, and would decide about the pod again.
     bound: HashSet<Arc<str>>,
 }
 

@@ -96,21 +96,18 @@ impl Case {
 
     /// The watch shows all pods and bind requests as they are.
     pub async fn watch(&self) {
-        let all: Api<Pod> = Api::all(self.lab.admin.clone());
-        let listed = all.list(&ListParams::default()).await.unwrap();
-        for pod in listed {
-            let (pod, _) = self.lab.stores.pods.insert(pod);
+        for pod in self.store_pods().await {
             self.tell(ToBinder::Change(Change::Applied(Object::Pod(pod)))).await;
         }
         self.watch_requests().await;
     }
 
     /// The stores show all pods as they are; components are not told yet.
-    pub async fn store_pods(&self) {
+    pub async fn store_pods(&self) -> Vec<Arc<Pod>> {
         let all: Api<Pod> = Api::all(self.lab.admin.clone());
-        for pod in all.list(&ListParams::default()).await.unwrap() {
-            self.lab.stores.pods.insert(pod);
-        }
+        let listed = all.list(&ListParams::default()).await.unwrap();
+        let stored = listed.into_iter().map(|pod| self.lab.stores.pods.insert(pod).0);
+        stored.collect()
     }
 
     /// The watch shows the bind requests alone.
