@@ -177,6 +177,13 @@ impl Arena {
         };
         arena.install().await;
         arena.start_operator().await;
+        // Pods that are created before the webhooks are registered miss what these add, such as the names of ConfigMaps.
+        arena
+            .eventually("the operator is ready", async || {
+                let answer = arena.http_get("/readyz").await.map_err(|error| error.to_string())?;
+                answer.starts_with("HTTP/1.1 200").then_some(()).ok_or(answer)
+            })
+            .await;
         arena
     }
 
@@ -285,7 +292,7 @@ impl Arena {
             leads.then_some(()).ok_or_else(|| "it does not lead".to_owned())
         })
         .await;
-        // The first pod also waits for webhooks and default queues.
+        // The first pod also waits for default queues.
         self.innocent().await;
         *self.rss_at_start.lock().unwrap() = self.rss();
     }
