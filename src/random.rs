@@ -1,5 +1,7 @@
 //! Random names, numbers and delays. All code gets them here, so that the simulation of the whole world can be repeated.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
 /// A random identifier.
@@ -18,6 +20,16 @@ pub async fn delay() {
     if let Some(delay) = seeded::delay() {
         tokio::time::sleep(delay).await;
     }
+}
+
+/// The time that a search for victims takes in a simulation, where computing takes none; otherwise it is measured, and this is zero.
+#[must_use]
+pub fn time_of_search() -> Duration {
+    #[cfg(feature = "devcluster")]
+    if let Some(time) = seeded::time_of_search() {
+        return time;
+    }
+    Duration::ZERO
 }
 
 #[cfg(feature = "devcluster")]
@@ -59,6 +71,13 @@ mod seeded {
             _ => return None,
         };
         Some(Duration::from_millis(1 + (drawn >> 32) % longest))
+    }
+
+    /// As on a cluster with many nodes and workloads.
+    pub(super) fn time_of_search() -> Option<Duration> {
+        let (drawn, state) = next(STATE.get()?);
+        STATE.set(Some(state));
+        Some(Duration::from_micros(drawn % 5_000))
     }
 
     /// The generator `SplitMix64`: a number, and the next state.

@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::clock;
 use crate::components::heartbeat::Heartbeat;
 use crate::engine::policy::ActionKind;
 use crate::engine::stage::{SearchEnd, Searcher, Stage};
+use crate::{clock, random};
 
 /// A cycle that takes longer than this counts as stuck: it may have no end.
 const LONGEST: Duration = Duration::from_mins(2);
@@ -22,6 +22,8 @@ pub struct Timeline {
     pub began_at: SystemTime,
     began: Instant,
     reached: Vec<(Duration, Stage)>,
+    /// Time that its searches took in a simulation.
+    simulated: Duration,
     heartbeat: Heartbeat,
     /// Its duration, once it is over.
     pub took: Duration,
@@ -35,6 +37,7 @@ impl Timeline {
             began_at: clock::system_time(),
             began: Instant::now(),
             reached: Vec::new(),
+            simulated: Duration::ZERO,
             heartbeat,
             took: Duration::ZERO,
         }
@@ -43,7 +46,10 @@ impl Timeline {
     /// A stage has been reached. For the heartbeat the next one is another piece of work: on a busy machine a cycle with many searches may take longer than the
     /// Lease lasts, and another process would not be faster.
     pub fn reach(&mut self, stage: Stage) {
-        let at = self.began.elapsed();
+        if matches!(stage, Stage::Searched { .. }) {
+            self.simulated += random::time_of_search();
+        }
+        let at = self.elapsed();
         if at <= LONGEST {
             self.heartbeat.work();
         }
@@ -54,7 +60,11 @@ impl Timeline {
 
     /// The cycle is over.
     pub fn end(&mut self) {
-        self.took = self.began.elapsed();
+        self.took = self.elapsed();
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.began.elapsed() + self.simulated
     }
 
     /// The engine had something to do.
@@ -299,5 +309,24 @@ mod tests {
         assert_eq!(pause_after(30, false).await, 120);
         assert_eq!(pause_after(20, false).await, 200);
         assert_eq!(pause_after(10_000, false).await, 1_000);
+    }
+
+    /// Otherwise no simulation would see what pauses of searches do: computing takes no time there.
+    #[tokio::test(start_paused = true)]
+    async fn searches_take_time_in_a_simulation() {
+        random::seed(Some(1));
+        let mut timeline = Timeline::begin(Heartbeat::default());
+        for _ in 0..10 {
+            timeline.reach(Stage::Searched {
+                action: ActionKind::Reclaim,
+                searcher: Searcher::MultiNodeGang,
+                solved: false,
+                work: Work::default(),
+            });
+        }
+        timeline.end();
+        random::seed(None);
+        assert!(!timeline.took.is_zero());
+        assert_eq!(timeline.pause_of_searches(), 4 * timeline.took);
     }
 }
