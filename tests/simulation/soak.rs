@@ -121,7 +121,7 @@ impl Soak {
             None => anyhow::bail!("KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"),
         };
         control_plane.ready().await?;
-        let admin = control_plane.client(false).await?;
+        let admin = control_plane.admin().await?;
         let actors = Actors::new(admin.clone(), admin.clone());
         actors.install().await;
         let world = World::start(admin.clone(), world(args.rate)).await?;
@@ -129,7 +129,7 @@ impl Soak {
         let story = Story::begin(args.story.as_deref());
         let setting = Setting {
             folder,
-            client: control_plane.client(true).await?,
+            api_server: control_plane.for_operator().await?,
             links: LinksOfRun::new(&story, None, observer.with_state()),
             webhooks: Webhooks::serve().await?,
             seed: args.seed,

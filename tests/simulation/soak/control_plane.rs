@@ -3,16 +3,21 @@
 use std::path::Path;
 use std::time::Duration;
 
+use axum::body::Body;
+use http::header;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::time::sleep;
-use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
+use tower::util::BoxCloneSyncService;
+use unikai::devcluster::apiserver::in_process::{InProcess, Service};
+use unikai::devcluster::apiserver::{Identity, Options};
 
 use crate::real_server::{RealServer, UnderShell};
 
 /// An API server, and how to connect to it.
 pub enum ControlPlane {
-    Embedded(RunningServer),
+    /// In this process, so that its requests need no sockets; those of the replicas to their proxies do.
+    Embedded(InProcess),
     Processes(Processes),
 }
 
@@ -32,7 +37,7 @@ pub enum Part {
 impl ControlPlane {
     /// The embedded API server.
     pub async fn embedded() -> anyhow::Result<Self> {
-        Ok(Self::Embedded(ApiServer::start(Options::default()).await?))
+        Ok(Self::Embedded(InProcess::start(Options::default()).await?))
     }
 
     /// etcd and kube-apiserver from the folder `assets`, with their data and logs in `folder`.
@@ -47,29 +52,25 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    /// A client of the administrator, or of the operator's service account. It does not try again by itself.
-    pub async fn client(&self, operator: bool) -> anyhow::Result<Client> {
-        let identity = if operator {
-            Identity::operator()
-        } else {
-            Identity::admin()
-        };
-        let kubeconfig = match self {
-            Self::Embedded(server) => server.kubeconfig(&identity),
-            Self::Processes(processes) => {
-                let who = if operator { "operator" } else { "admin" };
-                processes.server.kubeconfig(who)
-            }
-        };
-        let kubeconfig = Kubeconfig::from_yaml(&kubeconfig)?;
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        config.default_retry = false;
-        Ok(Client::try_from(config)?)
+    /// A client of the administrator. It does not try again by itself.
+    pub async fn admin(&self) -> anyhow::Result<Client> {
+        match self {
+            Self::Embedded(server) => Ok(server.client(&Identity::admin())),
+            Self::Processes(processes) => processes.client("admin").await,
+        }
+    }
+
+    /// Answers requests as those of the operator's service account.
+    pub async fn for_operator(&self) -> anyhow::Result<Service> {
+        match self {
+            Self::Embedded(server) => Ok(server.service(&Identity::operator())),
+            Self::Processes(processes) => Ok(forwarder(processes.client("operator").await?)),
+        }
     }
 
     /// Waits until it answers.
     pub async fn ready(&self) -> anyhow::Result<()> {
-        let client = self.client(false).await?;
+        let client = self.admin().await?;
         for _ in 0..600 {
             let request = http::Request::get("/readyz").body(Vec::new())?;
             if client.request_text(request).await.is_ok() {
@@ -95,4 +96,34 @@ impl ControlPlane {
             processes.running[part as usize] = None;
         }
     }
+}
+
+impl Processes {
+    async fn client(&self, who: &str) -> anyhow::Result<Client> {
+        let kubeconfig = Kubeconfig::from_yaml(&self.server.kubeconfig(who))?;
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
+    }
+}
+
+/// Requests to the API server as the client's user.
+fn forwarder(client: Client) -> Service {
+    BoxCloneSyncService::new(tower::service_fn(
+        move |mut request: http::Request<kube::client::Body>| {
+            let client = client.clone();
+            for of_connection in [
+                header::HOST,
+                header::CONNECTION,
+                header::TRANSFER_ENCODING,
+                header::CONTENT_LENGTH,
+            ] {
+                request.headers_mut().remove(of_connection);
+            }
+            async move {
+                let answer = client.send(request).await?;
+                Ok(answer.map(Body::new))
+            }
+        },
+    ))
 }

@@ -11,11 +11,9 @@ use anyhow::Context as _;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, Request, StatusCode, header};
-use kube::Client;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 use tower::ServiceExt as _;
-use tower::util::BoxCloneSyncService;
 use unikai::devcluster::apiserver::in_process::Service;
 
 use crate::free_port::free_port;
@@ -43,8 +41,8 @@ pub struct Process {
 /// What all replicas share.
 pub struct Setting {
     pub folder: PathBuf,
-    /// A client with the operator's rights.
-    pub client: Client,
+    /// The API server, with the operator's rights.
+    pub api_server: Service,
     pub links: LinksOfRun,
     /// Where the API server reaches the webhooks.
     pub webhooks: Webhooks,
@@ -56,7 +54,7 @@ impl Process {
     pub async fn start(setting: &Setting, place: &str, started: u64) -> anyhow::Result<Self> {
         let name = format!("{place}-{started}");
         let seed = setting.seed.wrapping_mul(1_000).wrapping_add(started);
-        let link = Link::new(&name, seed, forwarder(&setting.client), &setting.links);
+        let link = Link::new(&name, seed, setting.api_server.clone(), &setting.links);
         let (proxy, port) = serve(&link).await?;
         let kubeconfig = setting.folder.join(format!("{name}.kubeconfig"));
         let config = json!({
@@ -186,26 +184,6 @@ fn is_error(line: &str) -> bool {
     };
     let target = entry["target"].as_str().unwrap_or_default();
     entry["level"] == "ERROR" && target.starts_with("unikai")
-}
-
-/// Requests to the API server as the client's user.
-fn forwarder(client: &Client) -> Service {
-    let client = client.clone();
-    BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<kube::client::Body>| {
-        let client = client.clone();
-        for of_connection in [
-            header::HOST,
-            header::CONNECTION,
-            header::TRANSFER_ENCODING,
-            header::CONTENT_LENGTH,
-        ] {
-            request.headers_mut().remove(of_connection);
-        }
-        async move {
-            let answer = client.send(request).await?;
-            Ok(answer.map(Body::new))
-        }
-    }))
 }
 
 /// Serves a link over HTTP until it is aborted.
