@@ -344,13 +344,16 @@ pub fn condition(pod: &Pod, of: &str) -> Option<PodCondition> {
 /// What components of any test logged as errors.
 static ERRORS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Records what any component logs as an error. `RUST_LOG` shows the log.
+/// Records what any component logs as an error. Whole operators belong to tests of other families in this process, which may make them end.
+/// `RUST_LOG` shows the log.
 fn watch_for_errors() {
     static ONCE: Once = Once::new();
     struct Record;
     impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Record {
         fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
-            if *event.metadata().level() == tracing::Level::ERROR && event.metadata().target().starts_with("unikai") {
+            let metadata = event.metadata();
+            let of_components = |target: &str| target.starts_with("unikai") && !target.starts_with("unikai::operator");
+            if *metadata.level() == tracing::Level::ERROR && of_components(metadata.target()) {
                 let mut fields = String::new();
                 event.record(&mut |field: &tracing::field::Field, value: &dyn Debug| {
                     fields.push_str(&format!("{field}={value:?} "));
