@@ -1,4 +1,4 @@
-//! Random names, numbers and delays. All code gets them here, so that the simulation of the whole world can be repeated.
+//! Random names, numbers and times. All code gets them here, so that the simulation of the whole world can be repeated.
 
 use std::time::Duration;
 
@@ -47,24 +47,20 @@ mod seeded {
         static STATE: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// From now on the identifiers of this thread follow from the seed; with `None` they are random again.
+    /// From now on all that this thread gets here follows from the seed; with `None` it is random again.
     pub fn seed(seed: Option<u64>) {
         STATE.set(seed);
     }
 
     pub(super) fn uuid() -> Option<Uuid> {
-        let state = STATE.get()?;
-        let (first, state) = next(state);
-        let (second, state) = next(state);
-        STATE.set(Some(state));
+        let (first, second) = (draw()?, draw()?);
         let bits = (u128::from(first) << 64) | u128::from(second);
         Some(Builder::from_random_bytes(bits.to_be_bytes()).into_uuid())
     }
 
     /// One step in 16 is delayed by some milliseconds, one in 2,048 for as long as a machine with too little CPU may take.
     pub(super) fn delay() -> Option<Duration> {
-        let (drawn, state) = next(STATE.get()?);
-        STATE.set(Some(state));
+        let drawn = draw()?;
         let longest = match drawn % 2_048 {
             0 => 2_000,
             1..128 => 40,
@@ -75,16 +71,15 @@ mod seeded {
 
     /// As on a cluster with many nodes and workloads.
     pub(super) fn time_of_search() -> Option<Duration> {
-        let (drawn, state) = next(STATE.get()?);
-        STATE.set(Some(state));
-        Some(Duration::from_micros(drawn % 5_000))
+        Some(Duration::from_micros(draw()? % 5_000))
     }
 
-    /// The generator `SplitMix64`: a number, and the next state.
-    fn next(state: u64) -> (u64, u64) {
-        let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    /// The next number of the generator `SplitMix64`, if this thread has a seed.
+    fn draw() -> Option<u64> {
+        let state = STATE.get()?.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        STATE.set(Some(state));
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31), state)
+        Some(mixed ^ (mixed >> 31))
     }
 }

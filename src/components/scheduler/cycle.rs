@@ -22,7 +22,7 @@ pub struct Timeline {
     pub began_at: SystemTime,
     began: Instant,
     reached: Vec<(Duration, Stage)>,
-    /// Time that its searches took in a simulation.
+    /// The time of its searches in a simulation, which the clock does not show.
     simulated: Duration,
     heartbeat: Heartbeat,
     /// Its duration, once it is over.

@@ -351,9 +351,9 @@ fn watch_for_errors() {
     struct Record;
     impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Record {
         fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
-            let metadata = event.metadata();
-            let of_components = |target: &str| target.starts_with("unikai") && !target.starts_with("unikai::operator");
-            if *metadata.level() == tracing::Level::ERROR && of_components(metadata.target()) {
+            let (level, target) = (*event.metadata().level(), event.metadata().target());
+            let of_component = target.starts_with("unikai") && !target.starts_with("unikai::operator");
+            if level == tracing::Level::ERROR && of_component {
                 let mut fields = String::new();
                 event.record(&mut |field: &tracing::field::Field, value: &dyn Debug| {
                     fields.push_str(&format!("{field}={value:?} "));

@@ -16,7 +16,7 @@ use crate::real_server::{RealServer, UnderShell};
 
 /// An API server, and how to connect to it.
 pub enum ControlPlane {
-    /// In this process, so that its requests need no sockets; those of the replicas to their proxies do.
+    /// In this process, called without sockets. The replicas, which are processes, reach it through their proxies.
     Embedded(InProcess),
     Processes(Processes),
 }
@@ -60,7 +60,7 @@ impl ControlPlane {
         }
     }
 
-    /// Answers requests as those of the operator's service account.
+    /// The API server for the replicas: requests count as those of the operator's service account.
     pub async fn for_operator(&self) -> anyhow::Result<Service> {
         match self {
             Self::Embedded(server) => Ok(server.service(&Identity::operator())),
