@@ -79,6 +79,15 @@ pub enum Change {
     Synced(Kind),
 }
 
+/// The place of a change among all changes of its kind in this process. A model that was built from the stores includes those up to some number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The kind.
+    pub kind: Kind,
+    /// How many changes of the kind the store had when the change was sent.
+    pub number: u64,
+}
+
 /// **grouper → scheduler**: which pod group a pod belongs to, before either is written to the API server. Kept in the
 /// grouper's outbox until there is room.
 #[derive(Clone, Debug)]
@@ -95,9 +104,9 @@ pub struct Grouping {
 #[derive(Clone, Debug)]
 pub enum ToScheduler {
     /// From watches, packed: many changes can wait for the end of a cycle, and a typed pod takes twenty times as much memory.
-    Change(PackedChange),
+    Change(PackedChange, Position),
     /// From watches: an object that cannot be packed, and the text of the panic.
-    Unreadable(Identity, String),
+    Unreadable(Identity, String, Position),
     /// From watches: every object of the kind has been reported once.
     Synced(Kind),
     /// From the grouper.

@@ -407,12 +407,14 @@ impl Scheduler {
 
     fn take(&mut self, message: ToScheduler) {
         match message {
-            ToScheduler::Change(change) => {
+            ToScheduler::Change(change, position) => {
                 let (settings, leading) = (&self.context.settings, self.led.is_some());
                 trace_events::changed(&self.bus.traces, &change, settings, &self.nodes, leading);
-                self.with_intake(|intake, all| intake.change(&change, now(), all));
+                self.with_intake(|intake, all| intake.change(&change, Some(position), now(), all));
             }
-            ToScheduler::Unreadable(object, panic) => self.with_intake(|intake, _| intake.unreadable(object, &panic)),
+            ToScheduler::Unreadable(object, panic, position) => {
+                self.with_intake(|intake, _| intake.unreadable(object, &panic, position));
+            }
             ToScheduler::Synced(kind) => self.synced(kind),
             ToScheduler::Grouped(grouping) => {
                 if self.led.is_some() {
@@ -425,11 +427,11 @@ impl Scheduler {
                     group: grouping.group,
                     sub_group: grouping.sub_group,
                 });
-                self.with_intake(|intake, all| intake.change(&grouped, now(), all));
+                self.with_intake(|intake, all| intake.change(&grouped, None, now(), all));
             }
             ToScheduler::Ungrouped(pod) => {
                 let ungrouped = mirror::PackedChange::Ungrouped(pod);
-                self.with_intake(|intake, all| intake.change(&ungrouped, now(), all));
+                self.with_intake(|intake, all| intake.change(&ungrouped, None, now(), all));
             }
             ToScheduler::ReservationRequested(pod) => self.with_intake(|intake, all| intake.requested(pod, now(), all)),
             ToScheduler::ReservationSettled(pod) => self.with_intake(|intake, all| intake.settled(pod, now(), all)),
@@ -481,7 +483,7 @@ impl Scheduler {
     /// Applies a change to mirror and engine, and reports what could not be used.
     fn with_intake(&mut self, change: impl FnOnce(&mut Intake, &Everything) -> Taken) {
         let stores = Arc::clone(&self.stores);
-        let taken = change(&mut self.intake, &|tell| stores.objects().for_each(tell));
+        let taken = change(&mut self.intake, &|tell| stores.tell_all(tell));
         self.handle_taken(taken);
     }
 
@@ -574,11 +576,9 @@ impl Scheduler {
         let mut timeline = Timeline::begin(self.context.heartbeat.clone());
         self.changed = false;
         let stores = Arc::clone(&self.stores);
-        let decided = self
-            .intake
-            .cycle(now(), &|tell| stores.objects().for_each(tell), &mut |stage| {
-                timeline.reach(stage);
-            });
+        let decided = self.intake.cycle(now(), &|tell| stores.tell_all(tell), &mut |stage| {
+            timeline.reach(stage);
+        });
         timeline.end();
         let decisions = match decided {
             Ok(decisions) => decisions,

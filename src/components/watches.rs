@@ -34,11 +34,11 @@ use charged::Charged;
 pub use charged::{found_group, recorded_group};
 pub use kinds::Watched;
 use read::Read;
-pub use store::{Key, Store, Stores};
+pub use store::{Included, Key, Store, Stores};
 
 use crate::api::lenient::{self, Guarded};
 use crate::components::bus::{
-    Bus, Change, Kind, Listener, ToBinder, ToGrouper, ToPodGroups, ToQueues, ToScaleUp, ToScheduler, deliver,
+    Bus, Change, Kind, Listener, Position, ToBinder, ToGrouper, ToPodGroups, ToQueues, ToScaleUp, ToScheduler, deliver,
 };
 use crate::components::connection_failures::ConnectionFailed;
 use crate::components::leadership::Leading;
@@ -141,7 +141,7 @@ pub struct Feed {
 /// A kind that is not watched counts as caught up in every term.
 async fn unwatched(kind: Kind, mut feed: Feed) -> Result<(), Error> {
     feed.readiness.ready();
-    publish(&feed.bus, kind, Change::Synced(kind)).await?;
+    publish(&feed.bus, kind, Change::Synced(kind), 0).await?;
     let mut last = 0;
     loop {
         for term in next_terms(&mut feed.leading, last).await {
@@ -232,7 +232,7 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                         feed.stores.pod_groups.listed().await;
                     }
                     for change in state.advance(event) {
-                        publish(&feed.bus, K::KIND, change).await?;
+                        publish(&feed.bus, K::KIND, change, state.store.changes_made()).await?;
                     }
                     for note in state.charged.notes() {
                         feed.bus.events.send_as_cluster(note);
@@ -243,7 +243,7 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                     Absence::ToBeListed => events = anew(),
                     Absence::Certain(changes) => {
                         for change in changes {
-                            publish(&feed.bus, K::KIND, change).await?;
+                            publish(&feed.bus, K::KIND, change, state.store.changes_made()).await?;
                         }
                     }
                 },
@@ -680,7 +680,7 @@ fn explain(error: &watcher::Error) -> String {
 }
 
 /// A change as the schedulers get it.
-fn packed(change: Change) -> ToScheduler {
+fn packed(change: Change, position: Position) -> ToScheduler {
     let (object, there) = match change {
         Change::Applied(object) => (object, true),
         Change::Deleted(object) => (object, false),
@@ -688,13 +688,13 @@ fn packed(change: Change) -> ToScheduler {
     };
     let kept = object.clone();
     match panics::catch(|| mirror::packed_change(object, there)) {
-        Ok(change) => ToScheduler::Change(change),
-        Err(panic) => ToScheduler::Unreadable(kept.identity(), panic),
+        Ok(change) => ToScheduler::Change(change, position),
+        Err(panic) => ToScheduler::Unreadable(kept.identity(), panic, position),
     }
 }
 
-/// Sends a change to all subscribers of the kind.
-async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
+/// Sends a change to all subscribers of the kind. It is one of the first changes of the store, as many as `number` tells.
+async fn publish(bus: &Bus, kind: Kind, change: Change, number: u64) -> Result<(), Error> {
     let told = |listener| kind.listeners().contains(&listener);
     if told(Listener::PodGroups) {
         deliver(&bus.podgroups, ToPodGroups::Change(change.clone())).await?;
@@ -705,7 +705,9 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
     if told(Listener::Queues) {
         deliver(&bus.queues, ToQueues::Change(change.clone())).await?;
     }
-    bus.schedulers.send(packed(change.clone())).await?;
+    bus.schedulers
+        .send(packed(change.clone(), Position { kind, number }))
+        .await?;
     // The scheduler gets what these two derive from a change after the change itself.
     if told(Listener::Grouper) {
         deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;

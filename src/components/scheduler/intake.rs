@@ -4,6 +4,8 @@
 //! After a cycle that panics, mirror and engine are rebuilt, and the next cycle decides. If that one panics, too, the pod group
 //! that was being placed is set aside until it changes. The third panic in a row without such a pod group ends the process.
 //!
+//! Messages that were sent before a rebuild and arrive after it may have older states than the stores had: those are passed over.
+//!
 //! Decisions that the API server does not show yet are not in the rebuilt model, so the next cycle waits for them. Retry delays after failed binds and evictions are
 //! copied to the new model, and it is told which pod groups were reported as waiting, so that it clears those reports.
 
@@ -14,11 +16,12 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
-use crate::components::bus::Object;
+use crate::components::bus::{Object, Position};
 use crate::components::panics;
 use crate::components::retry;
 use crate::components::scheduler::arrivals::Arrivals;
 use crate::components::scheduler::second_model::{Origin, ToSecondModel};
+use crate::components::watches::Included;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupKey, Name, Time};
 use crate::engine::model::pod::Assumed;
@@ -58,6 +61,8 @@ pub struct Intake {
     deadline: Time,
     /// The latest time of day that was seen.
     latest: Time,
+    /// The changes that mirror and engine were built with: messages about these may still arrive, with older states of their objects.
+    included: Included,
     /// How many cycles in a row have panicked.
     failed: u32,
     /// How many of them without a pod group as the cause.
@@ -99,8 +104,8 @@ pub struct Failed {
     pub for_good: bool,
 }
 
-/// Calls a function with each object in the stores.
-pub type Everything<'a> = dyn Fn(&mut dyn FnMut(Object)) + 'a;
+/// Calls a function with each object in the stores; returns how many changes of each kind they include.
+pub type Everything<'a> = dyn Fn(&mut dyn FnMut(Object)) -> Included + 'a;
 
 impl Intake {
     /// Without objects.
@@ -118,6 +123,7 @@ impl Intake {
             under_way: Vec::new(),
             deadline: Time(0),
             latest: Time(i64::MIN),
+            included: Included::new(),
             failed: 0,
             unexplained: 0,
         }
@@ -160,7 +166,10 @@ impl Intake {
     }
 
     /// Sets an object aside that could not be packed. Neither mirror nor engine has been changed.
-    pub fn unreadable(&mut self, object: Identity, panic: &str) -> Taken {
+    pub fn unreadable(&mut self, object: Identity, panic: &str, position: Position) -> Taken {
+        if self.includes(position) {
+            return Taken::default();
+        }
         failed(&object, panic);
         self.core.mirror.aside.set_object_aside(&object);
         Taken {
@@ -169,9 +178,23 @@ impl Intake {
         }
     }
 
-    /// Applies a change, except of a node that is held back.
-    pub fn change(&mut self, change: &PackedChange, now: Time, everything: &Everything) -> Taken {
-        if self.arrivals.holds_back(change) {
+    /// Whether the model was built with a change. Its object may have changed since, which the model shows already.
+    fn includes(&self, position: Position) -> bool {
+        self.included
+            .get(&position.kind)
+            .is_some_and(|number| position.number <= *number)
+    }
+
+    /// Applies a change, which has a position if it comes from a watch. Not if the model was built with it, or if it is one of a node that is held back.
+    pub fn change(
+        &mut self,
+        change: &PackedChange,
+        position: Option<Position>,
+        now: Time,
+        everything: &Everything,
+    ) -> Taken {
+        let included = position.is_some_and(|position| self.includes(position));
+        if self.arrivals.holds_back(change) || included {
             return Taken::default();
         }
         self.apply(change, now, everything)
@@ -383,13 +406,15 @@ impl Intake {
             core.mirror.aside.follow(&self.core.mirror.aside);
             self.core = core;
             let mut broken = None;
-            everything(&mut |object| {
+            self.included = everything(&mut |object| {
                 if broken.is_some() || self.arrivals.holds(&object) {
                     return;
                 }
                 let kept = object.clone();
+                let mut told_now = Taken::default();
                 let told = panics::catch(|| mirror::packed_change(object, true))
-                    .and_then(|change| self.attempt(&change, now, &mut Taken::default()));
+                    .and_then(|change| self.attempt(&change, now, &mut told_now));
+                taken.released.append(&mut told_now.released);
                 broken = told.err().map(|panic| (kept.identity(), panic));
             });
             let Some((object, panic)) = broken else { break };

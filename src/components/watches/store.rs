@@ -1,7 +1,8 @@
 //! The last known state of every watched object, for reads from any task. Written by the watches only.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 use super::kinds::Watched;
 use super::recent::Recent;
 use crate::components::compact::Compact;
-use crate::kinds::{Object, kinds, types};
+use crate::kinds::{Kind, Object, kinds, types};
 
 /// Namespace and name; the namespace is empty for cluster-scoped objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -145,6 +146,8 @@ type Objects<K> = HashMap<Box<str>, HashMap<Box<str>, Stored<K>>>;
 #[derive(Debug)]
 pub struct Store<K> {
     objects: RwLock<Objects<K>>,
+    /// Number of changes so far. It changes while `objects` is locked.
+    changes_made: AtomicU64,
     recent: Arc<Recent<K>>,
     changes: watch::Sender<()>,
     listed: watch::Sender<bool>,
@@ -154,6 +157,7 @@ impl<K: Watched> Default for Store<K> {
     fn default() -> Self {
         Self {
             objects: RwLock::default(),
+            changes_made: AtomicU64::default(),
             recent: Arc::default(),
             changes: watch::Sender::default(),
             listed: watch::Sender::default(),
@@ -168,6 +172,18 @@ impl<K: Watched> Store<K> {
 
     fn write(&self) -> RwLockWriteGuard<'_, Objects<K>> {
         self.objects.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for a change that is sent to the components.
+    fn change(&self) -> RwLockWriteGuard<'_, Objects<K>> {
+        let objects = self.write();
+        self.changes_made.fetch_add(1, Ordering::Relaxed);
+        objects
+    }
+
+    /// Number of changes so far.
+    pub(super) fn changes_made(&self) -> u64 {
+        self.changes_made.load(Ordering::Relaxed)
     }
 
     fn stored(&self, namespace: &str, name: &str) -> Option<Stored<K>> {
@@ -234,22 +250,32 @@ impl<K: Watched> Store<K> {
         self.read().get(namespace).is_some_and(|named| named.contains_key(name))
     }
 
-    /// Every object as it is stored, in order of namespace and name.
-    fn all(&self) -> Vec<Stored<K>> {
+    /// Every object as it is stored, in order of namespace and name, and the number of changes that they include.
+    fn all(&self) -> (Vec<Stored<K>>, u64) {
         let objects = self.read();
+        let changes = self.changes_made();
         let mut all: Vec<_> = objects
             .iter()
             .flat_map(|(namespace, named)| named.iter().map(move |(name, stored)| ((namespace, name), stored)))
             .collect();
         all.sort_unstable_by_key(|(key, _)| *key);
-        all.into_iter().map(|(_, stored)| stored.clone()).collect()
+        (all.into_iter().map(|(_, stored)| stored.clone()).collect(), changes)
     }
 
     /// Every object as it is now, in order of namespace and name. Compact ones are decompressed one at a time by the iterator.
     pub fn objects(&self) -> impl Iterator<Item = Arc<K>> + Send + use<K> {
+        self.numbered().0
+    }
+
+    /// The same, and the number of changes that they include.
+    fn numbered(&self) -> (impl Iterator<Item = Arc<K>> + Send + use<K>, u64) {
         // Those that are kept are not replaced by these.
         let recent = Arc::clone(&self.recent);
-        self.all().into_iter().filter_map(move |stored| stored.object(&recent))
+        let (all, changes) = self.all();
+        (
+            all.into_iter().filter_map(move |stored| stored.object(&recent)),
+            changes,
+        )
     }
 
     /// Every object, in order of namespace and name.
@@ -317,7 +343,7 @@ impl<K: Watched> Store<K> {
 
     /// Removes and returns the objects whose key does not match.
     pub(super) fn retain(&self, keep: impl Fn(&Key) -> bool) -> Vec<Arc<K>> {
-        let mut objects = self.write();
+        let mut objects = self.change();
         let mut gone = Vec::new();
         for (namespace, named) in objects.iter_mut() {
             let mut key = Key {
@@ -352,7 +378,7 @@ impl<K: Watched> Store<K> {
 
     /// Removes and returns an object.
     pub fn remove(&self, key: &Key) -> Option<Arc<K>> {
-        let mut objects = self.write();
+        let mut objects = self.change();
         let named = objects.get_mut(&*key.namespace)?;
         let gone = named.remove(&*key.name)?;
         if named.is_empty() {
@@ -406,7 +432,7 @@ impl<K: Watched> Store<K> {
         let Key { namespace, name } = Key::of(object.meta());
         let (stored, object) = Stored::of(object);
         stored.keep(&self.recent, &object);
-        let mut objects = self.write();
+        let mut objects = self.change();
         let named = objects.entry(namespace.into()).or_default();
         let previous = named.insert(name.into(), stored);
         drop(objects);
@@ -424,6 +450,9 @@ impl<K: Watched> Store<K> {
         (object, previous)
     }
 }
+
+/// How many changes of each kind a set of objects includes.
+pub type Included = BTreeMap<Kind, u64>;
 
 macro_rules! stores {
     ($($(#[$doc:meta])* $kind:ident, $store:ident, $presence:ident, $condition:ident, $form:ident, $listeners:tt;)*) => {
@@ -443,9 +472,25 @@ macro_rules! stores {
         impl Stores {
             /// Every object as it is now, kind by kind, in the order of their dependencies. Compact ones are decompressed one at a time by the iterator.
             pub fn objects(&self) -> impl Iterator<Item = Object> + Send + use<> {
+                self.numbered().0
+            }
+
+            /// Calls a function with each object as it is now, in that order; returns how many changes of each kind they include.
+            pub fn tell_all(&self, tell: &mut dyn FnMut(Object)) -> Included {
+                let (all, included) = self.numbered();
+                all.for_each(tell);
+                included
+            }
+
+            fn numbered(&self) -> (impl Iterator<Item = Object> + Send + use<>, Included) {
                 let all = std::iter::empty();
-                $(let all = all.chain(self.$store.objects().map(Object::$kind));)*
-                all
+                let mut included = Included::new();
+                $(
+                    let (objects, changes) = self.$store.numbered();
+                    included.insert(Kind::$kind, changes);
+                    let all = all.chain(objects.map(Object::$kind));
+                )*
+                (all, included)
             }
 
             /// Number of objects of each kind.

@@ -199,7 +199,7 @@ async fn one_malformed_object_never_stops_a_watch() {
     let watching = tokio::spawn(watch::<Queue>(feed));
     let first = inboxes.schedulers[0].recv().await;
     assert!(
-        matches!(first, Some(ToScheduler::Change(PackedChange::Applied(PackedObject::Queue(queue)))) if queue.spec.priority == Some(7))
+        matches!(first, Some(ToScheduler::Change(PackedChange::Applied(PackedObject::Queue(queue)), _)) if queue.spec.priority == Some(7))
     );
     assert!(matches!(
         inboxes.schedulers[0].recv().await,
@@ -214,11 +214,11 @@ async fn one_malformed_object_never_stops_a_watch() {
 async fn grouper_and_binder_get_a_change_after_the_scheduler() {
     let (bus, mut inboxes) = bus::channels(1);
     let pod = || Change::Applied(Object::Pod(Arc::default()));
-    publish(&bus, Kind::Pod, pod()).await.expect("told");
+    publish(&bus, Kind::Pod, pod(), 0).await.expect("told");
     assert!(inboxes.grouper.try_recv().is_ok() && inboxes.binder.try_recv().is_ok());
     // A scheduler that cannot be told holds the others back.
     drop(inboxes.schedulers);
-    assert!(publish(&bus, Kind::Pod, pod()).await.is_err());
+    assert!(publish(&bus, Kind::Pod, pod(), 0).await.is_err());
     assert!(inboxes.grouper.try_recv().is_err() && inboxes.binder.try_recv().is_err());
 }
 

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::api::names::annotation;
 use crate::api::{PodGroup, Queue};
+use crate::components::bus::Kind;
 use crate::components::retry::LATE;
 use crate::components::watches::{Key, Stores};
 use crate::engine::input::{GroupKey, Time};
@@ -78,9 +79,11 @@ impl Cluster {
             Object::ResourceClaim(claim) => drop(self.stores.resource_claims.insert(ResourceClaim::clone(&claim))),
             other => panic!("{other:?}"),
         }
-        let taken = self.intake.change(&mirror::packed_change(object, true), NOW, &|tell| {
-            self.stores.objects().for_each(tell);
-        });
+        let taken = self
+            .intake
+            .change(&mirror::packed_change(object, true), None, NOW, &|tell| {
+                self.stores.tell_all(tell)
+            });
         taken
             .failed_objects
             .iter()
@@ -174,9 +177,7 @@ fn a_bind_that_failed_meanwhile_is_not_waited_for() {
         pod: "first".into(),
         retry_at: None,
     };
-    cluster
-        .intake
-        .tell(unbound, NOW, &|tell| cluster.stores.objects().for_each(tell));
+    cluster.intake.tell(unbound, NOW, &|tell| cluster.stores.tell_all(tell));
     assert_eq!(cluster.intake.waits_until(NOW), None);
     assert_eq!(cluster.bound(), ["first"]);
 }
@@ -240,7 +241,7 @@ fn groupings_are_kept_when_the_model_is_rebuilt() {
     });
     cluster
         .intake
-        .change(&grouping, NOW, &|tell| cluster.stores.objects().for_each(tell));
+        .change(&grouping, None, NOW, &|tell| cluster.stores.tell_all(tell));
     cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
     assert_eq!(cluster.bound(), ["p"], "its group is not written yet");
     ungrouped["metadata"]["resourceVersion"] = json!("2");
@@ -254,9 +255,7 @@ impl Cluster {
     fn bound_in_the_end(&mut self) -> (Vec<String>, Vec<Failed>) {
         let mut failures = Vec::new();
         loop {
-            let decided = self
-                .intake
-                .cycle(NOW, &|tell| self.stores.objects().for_each(tell), &mut |_| ());
+            let decided = self.intake.cycle(NOW, &|tell| self.stores.tell_all(tell), &mut |_| ());
             match decided {
                 Ok(decisions) => {
                     let binds = decisions.bind.iter().map(|bind| bind.pod.name.to_string());
@@ -338,9 +337,7 @@ fn retry_times_are_kept_when_the_model_is_rebuilt() {
         pod: "first".into(),
         retry_at: Some(later),
     };
-    cluster
-        .intake
-        .tell(unbound, NOW, &|tell| cluster.stores.objects().for_each(tell));
+    cluster.intake.tell(unbound, NOW, &|tell| cluster.stores.tell_all(tell));
     cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
     assert_eq!(cluster.bound(), Vec::<String>::new());
     let wakes = cluster.intake.core.engine.next_wakeup(NOW);
@@ -350,13 +347,47 @@ fn retry_times_are_kept_when_the_model_is_rebuilt() {
 }
 
 #[test]
+fn messages_about_states_that_a_rebuilt_model_is_past_are_passed_over() {
+    let mut cluster = Cluster::new(8);
+    let (waits, runs) = (
+        pod("moved", 1, &json!({}), None),
+        pod("moved", 2, &json!({"node": "n"}), None),
+    );
+    let sent = |cluster: &Cluster| Position {
+        kind: Kind::Pod,
+        number: cluster.stores.tell_all(&mut |_| ())[&Kind::Pod],
+    };
+    let insert = |cluster: &Cluster, object: &Object| {
+        let Object::Pod(pod) = object else { unreachable!() };
+        cluster.stores.pods.insert(Pod::clone(pod));
+        sent(cluster)
+    };
+    let (first, second) = (insert(&cluster, &waits), insert(&cluster, &runs));
+    cluster.with_intake(|intake, all| intake.rebuild(NOW, all));
+    let status = |cluster: &Cluster| {
+        let pods = cluster.intake.core.engine.model().pods();
+        pods.iter().map(|(_, pod)| pod.state.status).collect::<Vec<_>>()
+    };
+    assert_eq!(status(&cluster), [Status::Running]);
+    for (object, there, position) in [(&waits, true, first), (&waits, false, first), (&runs, true, second)] {
+        let change = mirror::packed_change(object.clone(), there);
+        cluster.with_intake(|intake, all| intake.change(&change, Some(position), NOW, all));
+        assert_eq!(status(&cluster), [Status::Running]);
+    }
+    let third = insert(&cluster, &waits);
+    let gone = mirror::packed_change(runs, false);
+    cluster.with_intake(|intake, all| intake.change(&gone, Some(third), NOW, all));
+    assert_eq!(status(&cluster), []);
+}
+
+#[test]
 fn retries_that_a_fast_clock_decided_are_due_soon_after_it_is_set_back() {
     let mut cluster = Cluster::new(1);
     cluster.tell(pod("first", 1, &json!({}), None));
     assert_eq!(cluster.bound(), ["first"]);
     let ahead = Time(NOW.0 + 3_600_000);
     let stores = Arc::clone(&cluster.stores);
-    let everything: &Everything = &|tell| stores.objects().for_each(tell);
+    let everything: &Everything = &|tell| stores.tell_all(tell);
     cluster.intake.follow_clock(ahead, everything);
     let unbound = Event::Unbound {
         pod: "first".into(),
@@ -385,9 +416,7 @@ fn a_clock_that_is_set_back_makes_a_stuck_pod_one_that_leaves_again() {
     };
     let follow = |cluster: &mut Cluster, now: i64| {
         let stores = Arc::clone(&cluster.stores);
-        let rebuilt = cluster
-            .intake
-            .follow_clock(Time(now), &|tell| stores.objects().for_each(tell));
+        let rebuilt = cluster.intake.follow_clock(Time(now), &|tell| stores.tell_all(tell));
         rebuilt.told
     };
 
@@ -419,8 +448,8 @@ fn a_bound_pod_that_is_set_aside_counts_on_its_node_until_it_is_deleted() {
     let gone = runs(6, Some("the fault"));
     cluster
         .intake
-        .change(&mirror::packed_change(gone, false), NOW, &|tell| {
-            cluster.stores.objects().for_each(tell);
+        .change(&mirror::packed_change(gone, false), None, NOW, &|tell| {
+            cluster.stores.tell_all(tell)
         });
     assert_eq!(cluster.bound(), ["waits"]);
 }
@@ -429,9 +458,9 @@ fn a_bound_pod_that_is_set_aside_counts_on_its_node_until_it_is_deleted() {
 fn usage_is_kept_when_the_model_is_rebuilt_and_applied_once_the_queue_exists() {
     let mut cluster = Cluster::new(8);
     let usage = vec![("q".into(), [1, 2, 3]), ("later".into(), [4, 5, 6])];
-    cluster.intake.tell(Event::Usage(usage), NOW, &|tell| {
-        cluster.stores.objects().for_each(tell);
-    });
+    cluster
+        .intake
+        .tell(Event::Usage(usage), NOW, &|tell| cluster.stores.tell_all(tell));
     cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
     let later =
         json!({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "later"}, "spec": {}});
@@ -482,7 +511,7 @@ fn reservation(uid: &str) -> Arc<Pod> {
 impl Cluster {
     fn with_intake(&mut self, change: impl FnOnce(&mut Intake, &Everything) -> Taken) {
         let stores = Arc::clone(&self.stores);
-        change(&mut self.intake, &|tell| stores.objects().for_each(tell));
+        change(&mut self.intake, &|tell| stores.tell_all(tell));
     }
 
     fn requested(&mut self, uid: &str) {
@@ -499,9 +528,7 @@ impl Cluster {
 
     /// The pod groups that a cycle reports as waiting, and those whose reports it clears.
     fn reports(&mut self) -> (Vec<GroupKey>, Vec<GroupKey>) {
-        let decided = self
-            .intake
-            .cycle(NOW, &|tell| self.stores.objects().for_each(tell), &mut |_| ());
+        let decided = self.intake.cycle(NOW, &|tell| self.stores.tell_all(tell), &mut |_| ());
         let Ok(decisions) = decided else { unreachable!() };
         let waiting = decisions.unschedulable.into_iter().map(|report| report.group);
         (waiting.collect(), decisions.cleared)
@@ -534,7 +561,7 @@ fn a_reservation_that_the_watch_shows_counts_until_it_is_deleted_whatever_is_set
     cluster.requested("late");
     let real = reservation("real");
     cluster.stores.pods.remove(&Key::of(&real.metadata));
-    cluster.with_intake(|intake, all| intake.change(&mirror::packed_change(Object::Pod(real), false), NOW, all));
+    cluster.with_intake(|intake, all| intake.change(&mirror::packed_change(Object::Pod(real), false), None, NOW, all));
     assert!(cluster.bound().is_empty(), "it may be created again");
     cluster.settled("late");
     assert_eq!(cluster.bound(), ["whole"]);

@@ -109,7 +109,7 @@ async fn a_violated_rule_is_found_and_the_model_is_rebuilt_once() {
     assert!(checked.check.report(&ended), "it is built anew");
 
     let stores = Arc::clone(&checked.cluster.stores);
-    let everything = |tell: &mut dyn FnMut(Object)| stores.objects().for_each(tell);
+    let everything = |tell: &mut dyn FnMut(Object)| stores.tell_all(tell);
     checked.cluster.intake.rebuild(NOW, &everything);
     assert!(
         checked.cluster.intake.waits_until(NOW).is_some(),
@@ -218,7 +218,7 @@ async fn a_self_check_ends_without_result_if_the_model_is_rebuilt_meanwhile() {
     let ended = checked
         .next(|cluster| {
             let stores = Arc::clone(&cluster.stores);
-            cluster.intake.rebuild(NOW, &|tell| stores.objects().for_each(tell));
+            cluster.intake.rebuild(NOW, &|tell| stores.tell_all(tell));
         })
         .await;
     assert_eq!(ended.ending, Ending::GivenUp);

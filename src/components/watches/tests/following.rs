@@ -136,8 +136,10 @@ impl Case {
         sleep(time).await;
         let told = std::iter::from_fn(|| self.inboxes.schedulers[0].try_recv().ok());
         told.map(|told| match told {
-            ToScheduler::Change(PackedChange::Applied(object)) => format!("{} is there", object.identity().names().1),
-            ToScheduler::Change(PackedChange::Deleted(object)) => format!("{} is gone", object.identity().names().1),
+            ToScheduler::Change(PackedChange::Applied(object), _) => {
+                format!("{} is there", object.identity().names().1)
+            }
+            ToScheduler::Change(PackedChange::Deleted(object), _) => format!("{} is gone", object.identity().names().1),
             ToScheduler::Synced(_) => "listed".to_owned(),
             ToScheduler::Current(_, term) => format!("current in term {term}"),
             other => panic!("{other:?}"),
