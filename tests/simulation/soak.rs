@@ -53,6 +53,9 @@ struct Args {
     /// How many pods are created per second
     #[arg(long, default_value_t = 200)]
     rate: u64,
+    /// How many replicas of the operator run
+    #[arg(long, default_value_t = REPLICAS.len(), value_parser = replicas_at_most)]
+    replicas: usize,
     /// On etcd and kube-apiserver, which are in the folder KUBEBUILDER_ASSETS, instead of the embedded API server
     #[arg(long)]
     real: bool,
@@ -65,6 +68,12 @@ struct Args {
     /// Write all requests of the operator into this file
     #[arg(long)]
     story: Option<String>,
+}
+
+fn replicas_at_most(text: &str) -> Result<usize, String> {
+    let most = REPLICAS.len();
+    let replicas = text.parse().ok().filter(|replicas| (1..=most).contains(replicas));
+    replicas.ok_or_else(|| format!("not a number from 1 to {most}"))
 }
 
 /// Runs a soak with the arguments after `soak`.
@@ -143,7 +152,7 @@ impl Soak {
             observer,
             actors,
             setting,
-            replicas: REPLICAS.iter().map(|_| None).collect(),
+            replicas: (0..args.replicas).map(|_| None).collect(),
             started: 0,
             history: History::default(),
             repairs: Vec::new(),
@@ -151,7 +160,7 @@ impl Soak {
             faults: 0,
             memory: Vec::new(),
         };
-        for place in 0..REPLICAS.len() {
+        for place in 0..args.replicas {
             soak.start(place).await?;
         }
         // Until webhooks are registered and the Lease is held.
@@ -276,7 +285,7 @@ impl Soak {
 
     /// Begins a fault.
     async fn fault(&mut self, now: Instant) {
-        let place = self.random.usize(0..REPLICAS.len());
+        let place = self.random.usize(0..self.replicas.len());
         let lasts = Duration::from_millis(self.random.u64(1_000..25_000));
         let kinds = if self.args.real { 12 } else { 10 };
         let kind = self.random.u8(0..kinds);
