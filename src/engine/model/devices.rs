@@ -62,7 +62,7 @@ pub struct Device {
     parts: Both<u32>,
     /// The sum of those parts, by capacity.
     taken: Vec<(Name, Both<i128>)>,
-    /// Claims with an allocation that names it, one entry each.
+    /// Claims with an allocation that names it, as often as it does.
     claims: Vec<ClaimId>,
 }
 
@@ -232,6 +232,10 @@ impl Inventory {
         pool.counters = input.counters.iter().map(|amount| (*amount, [0; 2])).collect();
         for (position, offer) in input.devices.into_iter().enumerate() {
             let device = self.device_id(id, &offer.name);
+            // The first of two devices of one name counts: a device is in one list only. The pool is incomplete.
+            if self.devices[device].offer.is_some() {
+                continue;
+            }
             self.odd_gpus += usize::from(odd(&offer));
             self.located += usize::from(sits(&self.locality, &offer));
             let list = match &offer.reach {

@@ -10,7 +10,7 @@ use crate::engine::model::Model;
 use crate::engine::model::devices::claims::Used;
 use crate::engine::model::devices::claims::{Claim, Grant};
 use crate::engine::model::devices::{Allocation, LATER, NOW};
-use crate::engine::model::ids::{ClassId, NodeId, PodId, PoolId};
+use crate::engine::model::ids::{ClassId, DeviceId, NodeId, PodId, PoolId};
 use crate::engine::model::node::Node;
 use crate::engine::model::selectors::meets_any;
 
@@ -323,20 +323,33 @@ fn reaches(allocation: &Allocation, node: &Node) -> bool {
 
 /// Whether the allocation's devices are still free later: no pipelined pod takes them.
 fn stays_free(model: &Model, allocation: &Allocation) -> bool {
+    let results = || {
+        let all = allocation.given.results.iter().zip(&allocation.devices);
+        all.filter(|(result, _)| !result.admin)
+    };
+    // Several requests may each take a part of one device.
+    let parts = |id: DeviceId, capacity: &Name| -> i128 {
+        let of_device = results().filter(|(_, other)| **other == id);
+        let amounts = of_device.flat_map(|(result, _)| result.taken.iter().flatten());
+        let amounts = amounts.filter(|(name, _)| name == capacity);
+        amounts.map(|(_, amount)| amount).sum()
+    };
+    let mut drawing: SmallVec<[DeviceId; 4]> = SmallVec::new();
     let mut draws: SmallVec<[(PoolId, usize, i128); 4]> = SmallVec::new();
-    for (result, id) in allocation.given.results.iter().zip(&allocation.devices) {
+    for (result, id) in results() {
         let device = &model.devices().devices[*id];
-        let Some(offer) = device.offer.as_ref().filter(|_| !result.admin) else {
+        let Some(offer) = &device.offer else {
             continue;
         };
-        let too_much = result.taken.iter().flatten().any(|(name, amount)| {
+        let too_much = result.taken.iter().flatten().any(|(name, _)| {
             let most = offer.capacities.iter().find(|(other, _)| other == name);
-            most.is_some_and(|(_, most)| device.taken(name, LATER) + amount > most.value)
+            most.is_some_and(|(_, most)| device.taken(name, LATER) + parts(*id, name) > most.value)
         });
         if device.given(LATER) || (result.taken.is_none() && device.in_use(LATER)) || too_much {
             return false;
         }
-        if !device.in_use(LATER) {
+        if !device.in_use(LATER) && !drawing.contains(id) {
+            drawing.push(*id);
             for (counter, amount) in &offer.draws {
                 let known = draws
                     .iter_mut()

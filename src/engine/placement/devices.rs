@@ -194,27 +194,38 @@ fn try_these(
 
 /// The devices that can be used from a node, in the order in which they are tried.
 fn candidates(model: &Model, id: NodeId) -> Vec<DeviceId> {
-    let node = &model.nodes()[id];
-    let all = model.devices().of_node(&node.name).iter();
-    let reaches = |device: &&DeviceId| match model.devices().devices[**device]
-        .offer
-        .as_ref()
-        .map(|offer| &offer.reach)
-    {
-        Some(Reach::Selected(terms)) => meets_any(terms, node),
-        Some(Reach::All) => true,
-        Some(Reach::Node(_)) | None => false,
+    let inventory = model.devices();
+    let usable = |device: &DeviceId| {
+        let offer = inventory.devices[*device].offer.as_ref();
+        offer.is_some_and(|offer| offer.usable)
     };
-    let elsewhere = model.devices().elsewhere();
-    let mut found: Vec<DeviceId> = all.chain(elsewhere.iter().filter(reaches)).copied().collect();
-    found.retain(|device| {
-        let device = &model.devices().devices[*device];
-        model.devices().pools[device.pool].complete && device.offer.as_ref().is_some_and(|offer| offer.usable)
-    });
-    if !elsewhere.is_empty() {
-        found.sort_by(|left, right| model.devices().rank(*left).cmp(&model.devices().rank(*right)));
+    let mut found: Vec<DeviceId> = published(model, id, true).filter(usable).collect();
+    if !inventory.elsewhere().is_empty() {
+        found.sort_by(|left, right| inventory.rank(*left).cmp(&inventory.rank(*right)));
     }
     found
+}
+
+/// The published devices that can be used from a node, of complete or of incomplete pools.
+fn published(model: &Model, id: NodeId, complete: bool) -> impl Iterator<Item = DeviceId> {
+    let (node, inventory) = (&model.nodes()[id], model.devices());
+    let of_such_a_pool = move |device: &DeviceId| {
+        let pool = inventory.devices[*device].pool;
+        inventory.pools[pool].complete == complete
+    };
+    let reaches = move |device: &DeviceId| {
+        let offer = inventory.devices[*device].offer.as_ref();
+        match offer.map(|offer| &offer.reach) {
+            Some(Reach::Selected(terms)) => meets_any(terms, node),
+            Some(Reach::All) => true,
+            Some(Reach::Node(_)) | None => false,
+        }
+    };
+    let of_node = inventory.of_node(&node.name).iter().copied();
+    let elsewhere = inventory.elsewhere().iter().copied();
+    of_node
+        .filter(of_such_a_pool)
+        .chain(elsewhere.filter(of_such_a_pool).filter(reaches))
 }
 
 /// A chosen device.
@@ -383,13 +394,15 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    /// Takes every device that the selectors allow, then the remaining requests.
+    /// Takes every device that the selectors allow and that has the requested capacity, then the remaining requests.
     fn all(&mut self, asked: RequestOption<'a>) -> Result<bool, NoDevices> {
+        self.check_pools(asked)?;
         let mark = self.taken.len();
         for at in 0..self.candidates.len() {
             let id = self.candidates[at];
             let offer = self.offer(id);
-            if self.selected(asked, offer)? && !self.try_one(asked, id)? {
+            let wanted = self.selected(asked, offer)? && shares(asked.wanted, offer).is_some();
+            if wanted && !self.try_one(asked, id)? {
                 self.taken.truncate(mark);
                 return Ok(false);
             }
@@ -399,6 +412,20 @@ impl<'a> Search<'a> {
         }
         self.taken.truncate(mark);
         Ok(false)
+    }
+
+    /// Fails if not all devices of the node are known.
+    fn check_pools(&self, asked: RequestOption) -> Result<(), NoDevices> {
+        let Some(device) = published(self.model, self.node, false).next() else {
+            return Ok(());
+        };
+        let inventory = self.model.devices();
+        let (driver, pool) = &inventory.pools[inventory.devices[device].pool].key;
+        Err(NoDevices::Failed(format!(
+            "claim {}, request {}: asks for all devices, but pool {driver}/{pool} is incomplete or invalid",
+            self.asks[asked.claim].name,
+            self.name_of(asked.claim, asked.request, asked.option),
+        )))
     }
 
     fn offer(&self, device: DeviceId) -> &'a DeviceInput {
@@ -446,8 +473,10 @@ impl<'a> Search<'a> {
         }
         let model: &'a Model = self.model;
         let (device, offer) = (&model.devices().devices[id], self.offer(id));
-        let mine = self.taken.iter().filter(|one| one.claim == asked.claim);
-        if mine.clone().count() >= MOST_RESULTS || mine.clone().any(|one| one.device == id) {
+        let mut mine = self.taken.iter().filter(|one| one.claim == asked.claim);
+        // Several requests may each take a part of one device.
+        let excludes = |one: &Taken| one.device == id && (!offer.multi || one.request == asked.request);
+        if mine.clone().count() >= MOST_RESULTS || mine.any(excludes) {
             return Ok(false);
         }
         let free = asked.wanted.admin || self.free(device, id, offer);
@@ -537,31 +566,17 @@ impl<'a> Search<'a> {
         id: DeviceId,
         offer: &DeviceInput,
     ) -> Option<Option<Vec<(Name, i128)>>> {
-        let capacity = |name: &Name| {
-            let found = offer.capacities.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
-            Some(&offer.capacities[found].1)
-        };
-        for (name, amount) in &wanted.capacity {
-            if capacity(name)?.value < *amount {
-                return None;
-            }
-        }
-        if !offer.multi {
+        let Some(parts) = shares(wanted, offer)? else {
             return Some(None);
-        }
-        let mut parts = Vec::new();
-        for (name, capacity) in &offer.capacities {
-            let asked = wanted.capacity.iter().find(|(other, _)| other == name);
-            let amount = share(capacity, asked.map(|(_, amount)| *amount))?;
+        };
+        let mut both = offer.capacities.iter().zip(&parts);
+        let fits = both.all(|((name, capacity), (_, amount))| {
             let here = self.takers(id).flat_map(|one| one.parts.iter().flatten());
             let here: i128 = here.filter(|(other, _)| other == name).map(|(_, amount)| amount).sum();
             let most = self.at().iter().map(|at| device.taken(name, *at)).max().unwrap_or(0);
-            if !wanted.admin && most + here + amount > capacity.value {
-                return None;
-            }
-            parts.push((name.clone(), amount));
-        }
-        Some(Some(parts))
+            most + here + amount <= capacity.value
+        });
+        (wanted.admin || fits).then_some(Some(parts))
     }
 
     /// The claim's constraints still hold with this device.
@@ -655,6 +670,28 @@ impl<'a> Search<'a> {
 fn tolerated(wanted: &OptionInput, offer: &DeviceInput) -> bool {
     let mut taints = offer.taints.iter();
     taints.all(|taint| wanted.tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+}
+
+/// The share of each capacity that a request takes of a device, `Some(None)` if it takes the whole device; `None` if the device is too small.
+fn shares(wanted: &OptionInput, offer: &DeviceInput) -> Option<Option<Vec<(Name, i128)>>> {
+    let capacity = |name: &Name| {
+        let found = offer.capacities.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
+        Some(&offer.capacities[found].1)
+    };
+    for (name, amount) in &wanted.capacity {
+        if capacity(name)?.value < *amount {
+            return None;
+        }
+    }
+    if !offer.multi {
+        return Some(None);
+    }
+    let shares = offer.capacities.iter().map(|(name, capacity)| {
+        let asked = wanted.capacity.iter().find(|(other, _)| other == name);
+        let amount = share(capacity, asked.map(|(_, amount)| *amount))?;
+        (wanted.admin || amount <= capacity.value).then(|| (name.clone(), amount))
+    });
+    shares.collect::<Option<Vec<_>>>().map(Some)
 }
 
 /// How much of a capacity a request takes; `None` if no allowed share fits.

@@ -10,12 +10,14 @@ use super::scenario::{self, NOW, group, node, open_queue, pod, queue};
 use crate::engine::decision::Decisions;
 use crate::engine::input::devices::{
     AllocationInput, Capacity, ClaimInput, ClaimRef, DeviceInput, OptionInput, PodClaims, PoolInput, Reach,
-    RequestInput,
+    RequestInput, ResultInput,
 };
 use crate::engine::input::{Event, GPU, Name, PodStatus, Time};
+use crate::engine::model::Model;
 use crate::engine::model::ids::PodId;
 use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::claims;
+use crate::engine::placement::devices::{DeviceDemand, Length, NoDevices, When, find};
 use crate::engine::policy::ActionKind;
 
 #[derive(Clone, Debug)]
@@ -168,17 +170,20 @@ impl RandomJob {
             count: Some(usize::from(count)),
             ..OptionInput::default()
         };
-        let lanes = OptionInput {
-            capacity: vec![("lanes".into(), 3)],
+        let lanes = |amount: i128| OptionInput {
+            capacity: vec![("lanes".into(), amount)],
             ..count(1)
         };
         let gpus = (self.count > 0).then(|| request("gpus", 0, count(self.count)));
-        let network = self.network.then(|| request("net", 1, lanes));
+        // Two parts of one device.
+        let network = self
+            .network
+            .then(|| [request("net", 1, lanes(2)), request("more", 1, lanes(1))]);
         ClaimInput {
             key: key.clone(),
             queue: Some(format!("q{}", self.queue).into()),
             gpus: i64::from(self.count),
-            requests: gpus.into_iter().chain(network).collect(),
+            requests: gpus.into_iter().chain(network.into_iter().flatten()).collect(),
             constraints: Vec::new(),
             problem: None,
             allocation: None,
@@ -369,6 +374,139 @@ fn a_pod_may_be_deleted_before_the_claim_that_is_reserved_for_it() {
         (1, 0),
         "until the API server shows the claim without devices, it has them"
     );
+}
+
+#[test]
+fn a_device_that_a_pool_lists_twice_does_not_stay_with_a_node_that_lost_it() {
+    let mut model = Model::new(0);
+    model.apply(Event::Node(Box::new(node("n0", "0"))), NOW);
+    let pool = |nodes: &[&str], complete: bool| {
+        let of_node = |name: &&str| device("d0".to_owned(), Reach::Node((*name).into()));
+        Event::Pool(Box::new(PoolInput {
+            driver: "gpu".into(),
+            pool: "gpus".into(),
+            complete,
+            counters: Vec::new(),
+            devices: nodes.iter().map(of_node).collect(),
+        }))
+    };
+    model.apply(pool(&["n0", "n1"], false), NOW);
+    model.apply(pool(&["n1"], true), NOW);
+    let count = |model: &Model, name: &str| model.devices().of_node(&name.into()).len();
+    assert_eq!([count(&model, "n0"), count(&model, "n1")], [0, 1]);
+    model.apply(Event::PoolGone("gpu".into(), "gpus".into()), NOW);
+    assert_eq!([count(&model, "n0"), count(&model, "n1")], [0, 0]);
+    let request = RequestInput {
+        name: "gpu".into(),
+        options: vec![OptionInput {
+            count: Some(1),
+            ..OptionInput::default()
+        }],
+    };
+    let requests = [&request];
+    let ask = DeviceDemand {
+        name: "ns/claim",
+        requests: &requests,
+        constraints: &[],
+    };
+    let id = model.nodes().ids().next().expect("a node");
+    let found = find(&model, id, &[ask], &[], When::Now, Length::Full);
+    assert_eq!(found.map_err(|in_vain| in_vain.why), Err(NoDevices::None));
+}
+
+/// A pod that waits, with this claim.
+fn claiming(number: usize, claim: ClaimInput) -> [Event; 3] {
+    let group = group(&format!("g{number}"), "q", number);
+    let mut pod = pod(&group, 0, "0");
+    pod.claims = Some(Arc::new(PodClaims {
+        named: vec![ClaimRef {
+            reference: "net".into(),
+            claim: Some(claim.key.clone()),
+            shared: false,
+            promised: None,
+        }],
+        extended: None,
+    }));
+    [
+        Event::Claim(Box::new(claim)),
+        Event::Group(Box::new(group)),
+        Event::Pod(Box::new(pod)),
+    ]
+}
+
+#[test]
+fn parts_of_one_device_in_one_allocation_count_together() {
+    let mut card = device("card".to_owned(), Reach::All);
+    card.gpu = false;
+    card.capacities = vec![(
+        "lanes".into(),
+        Capacity {
+            value: 10,
+            policy: None,
+        },
+    )];
+    card.draws = vec![(0, 2)];
+    let pool = PoolInput {
+        driver: "net".into(),
+        pool: "net".into(),
+        complete: true,
+        counters: vec![2],
+        devices: vec![card],
+    };
+    let request = |name: &str| RequestInput {
+        name: name.into(),
+        options: vec![OptionInput {
+            count: Some(1),
+            capacity: vec![("lanes".into(), 4)],
+            ..OptionInput::default()
+        }],
+    };
+    let result = |request: &str| ResultInput {
+        request: request.into(),
+        driver: "net".into(),
+        pool: "net".into(),
+        device: "card".into(),
+        admin: false,
+        taken: Some(vec![("lanes".into(), 4)]),
+    };
+    let claim = |key: &str, requests: &[RequestInput], allocation: Option<AllocationInput>| ClaimInput {
+        key: key.into(),
+        queue: None,
+        gpus: 0,
+        requests: requests.into(),
+        constraints: Vec::new(),
+        problem: None,
+        allocation: allocation.map(Arc::new),
+        reserved: Vec::new(),
+        foreign: false,
+    };
+    let both = AllocationInput {
+        results: vec![result("x"), result("y")],
+        nodes: None,
+    };
+    let mut events = vec![
+        Event::Node(Box::new(node("n0", "0"))),
+        Event::Pool(Box::new(pool)),
+        open_queue("q"),
+    ];
+    events.extend(claiming(0, claim("ns/two", &[request("x"), request("y")], Some(both))));
+    events.extend(claiming(1, claim("ns/one", &[request("x")], None)));
+    let mut engine = engine(&events, &[ActionKind::Allocate]);
+    let model = &mut engine.model;
+    let node = model.nodes().ids().next().expect("a node");
+    let pods: Vec<PodId> = model.pods().ids().collect();
+    // Of the counter, the device takes 2 once.
+    let known = claims::choose(model, pods[0], node, true).expect("its devices are free");
+    assert!(known[0].known.is_some());
+    let given = claims::choose(model, pods[1], node, false).expect("its devices are free later");
+    let used = given.into_iter().map(|given| given.used(model)).collect();
+    let extras = Extras {
+        devices: Some(Arc::new(used)),
+        ..Extras::default()
+    };
+    model.pipeline(pods[1], Place::new(node, extras));
+    let refused = claims::choose(model, pods[0], node, true).expect_err("8 and 4 of 10");
+    assert_eq!(refused, "devices of claim ns/two are promised to another");
 }
 
 #[test]

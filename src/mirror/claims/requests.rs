@@ -29,8 +29,9 @@ pub fn allocated(allocation: &AllocationResult) -> AllocationInput {
     let results = devices.into_iter().flat_map(|devices| devices.results.iter().flatten());
     let result = |result: &DeviceRequestAllocationResult| {
         let amounts = result.consumed_capacity.iter().flatten();
-        let amounts =
-            amounts.filter_map(|(name, quantity)| Some((name.as_str().into(), Amount::of(quantity).ok()?.nanos())));
+        // A negative amount would make room for others.
+        let amounts = amounts
+            .filter_map(|(name, quantity)| Some((name.as_str().into(), Amount::of(quantity).ok()?.nanos().max(0))));
         ResultInput {
             request: name(&result.request),
             driver: name(&result.driver),
@@ -328,6 +329,9 @@ fn capacity(given: Option<&CapacityRequirements>, of: &str) -> Result<Vec<(Name,
     let requests = given.into_iter().flat_map(|given| given.requests.iter().flatten());
     requests
         .map(|(resource, quantity)| match Amount::of(quantity) {
+            Ok(amount) if amount.is_negative() => {
+                Err(format!("{of}: capacity {resource}: {:?} is negative", quantity.0))
+            }
             Ok(amount) => Ok((name(resource), amount.nanos())),
             Err(error) => Err(format!("{of}: capacity {resource}: {error}")),
         })

@@ -5,7 +5,7 @@
 
 mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -192,7 +192,17 @@ impl Scenario {
                         .chain(extended);
                     let results =
                         all.flat_map(|allocation| allocation.devices.unwrap_or_default().results.unwrap_or_default());
-                    let devices: Vec<String> = results.map(|result| result.device).collect();
+                    let mut shares = BTreeSet::new();
+                    let devices: Vec<String> = results
+                        .map(|result| {
+                            let share = result.share_id;
+                            assert!(
+                                share.is_none_or(|share| shares.insert(share)),
+                                "each share has its own id"
+                            );
+                            result.device
+                        })
+                        .collect();
                     format!("{}: {}", bind.node, devices.join(" ")).trim_end().to_owned()
                 }
                 (None, Some(plan)) => format!("wait {}", plan.node),

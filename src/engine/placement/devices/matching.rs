@@ -108,7 +108,7 @@ impl<'a> Check<'_, 'a> {
         ways.collect()
     }
 
-    /// For one claim, which can have each device once.
+    /// For one claim, which can have each device once, but for those given in parts.
     fn has_enough_for(&self, claim: usize, requests: &[Vec<Way>]) -> bool {
         let constraints = self.search.asks[claim].constraints.iter();
         let mut alike = constraints.filter(|constraint| !constraint.distinct);
@@ -140,7 +140,7 @@ impl<'a> Check<'_, 'a> {
         let needs: Option<Vec<Need>> = needs.collect();
         needs.is_some_and(|needs| {
             let count: usize = needs.iter().map(|need| need.count).sum();
-            count <= MOST_RESULTS && self.are_enough(&needs)
+            count <= MOST_RESULTS && self.are_enough(&self.exclusive(needs))
         })
     }
 
@@ -149,16 +149,21 @@ impl<'a> Check<'_, 'a> {
         let requests = claims.iter().flatten();
         let taking = requests.filter(|ways| ways.iter().all(|way| !way.asked.wanted.admin));
         let needs: Option<Vec<Need>> = taking
-            .map(|ways| {
-                let mut need = Need::of(ways, &self.left, |_, _| false, |_| true)?;
-                let all = need.devices.len();
-                let device = |at: &usize| self.search.offer(self.search.candidates[*at]);
-                need.devices.retain(|at| !device(at).multi);
-                need.count = need.count.saturating_sub(all - need.devices.len());
-                Some(need)
-            })
+            .map(|ways| Need::of(ways, &self.left, |_, _| false, |_| true))
             .collect();
-        needs.is_some_and(|needs| self.are_enough(&needs))
+        needs.is_some_and(|needs| self.are_enough(&self.exclusive(needs)))
+    }
+
+    /// What is needed besides devices given in parts, of which each request can have each once, whatever others have.
+    fn exclusive(&self, needs: Vec<Need>) -> Vec<Need> {
+        let device = |at: &usize| self.search.offer(self.search.candidates[*at]);
+        let exclusive = |mut need: Need| {
+            let all = need.devices.len();
+            need.devices.retain(|at| !device(at).multi);
+            need.count = need.count.saturating_sub(all - need.devices.len());
+            need
+        };
+        needs.into_iter().map(exclusive).collect()
     }
 
     /// Whether all needs can be met with each of the devices taken once: the maximum matching, by augmenting paths.

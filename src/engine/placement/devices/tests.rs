@@ -142,15 +142,16 @@ fn has(set: u8, at: usize) -> bool {
 /// These devices meet this option, whatever the others get.
 fn suits(case: &Case, &(selector, count, _, tolerates, amount): &RandomOption, set: u8) -> bool {
     let meets = |at: usize| case.devices[at].1 >> selector & 1 == 1;
+    let large_enough = |at: usize| amount <= case.devices[at].4.unwrap_or(9);
     let mut all = 0..case.devices.len();
     let right = match count {
         Some(count) => set.count_ones() as usize == count,
-        None => set > 0 && all.clone().all(|at| has(set, at) == meets(at)),
+        None => set > 0 && all.clone().all(|at| has(set, at) == (meets(at) && large_enough(at))),
     };
     right
         && all.all(|at| {
-            let (_, _, _, tainted, parts) = case.devices[at];
-            !has(set, at) || meets(at) && (!tainted || tolerates) && amount <= parts.unwrap_or(9)
+            let tainted = case.devices[at].3;
+            !has(set, at) || meets(at) && (!tainted || tolerates) && large_enough(at)
         })
 }
 
@@ -163,8 +164,9 @@ fn holds(case: &Case, chosen: &[Chosen]) -> bool {
     for at in all.clone() {
         let (_, _, draw, _, parts) = case.devices[at];
         let users: Vec<&Chosen> = chosen.iter().filter(|(_, _, set)| has(*set, at)).collect();
+        // Several requests of a claim may each take a part.
         for claim in 0..case.claims.len() {
-            if users.iter().filter(|(of, ..)| *of == claim).count() > 1 {
+            if parts.is_none() && users.iter().filter(|(of, ..)| *of == claim).count() > 1 {
                 return false;
             }
         }
@@ -359,13 +361,13 @@ fn requests_that_are_possible_only_without_each_other_are_refused_for_too_few_de
         (requests.collect::<Vec<_>>(), None)
     };
     let mut one_large = devices(8, 0);
-    one_large[7].4 = Some(12);
+    one_large[..7].iter_mut().for_each(|device| device.4 = Some(3));
     let cases = [
         (devices(8, 4), vec![claim([(3, any()), (5, special())])]),
         (devices(8, 1), vec![claim([(6, any()), (2, special())])]),
         (devices(8, 4), vec![claim([(4, special()), (5, any())])]),
         // One device has enough of a capacity.
-        (one_large, vec![claim([(6, any()), (2, large(10))])]),
+        (one_large, vec![claim([(6, any()), (2, large(5))])]),
         // Claims of one pod.
         (
             devices(8, 4),
@@ -407,6 +409,61 @@ fn a_long_search_takes_the_first_devices_that_leave_enough_for_further_requests(
     let found = search(&case).expect("there are enough");
     let names = found[0].results.iter().map(|result| &*result.device);
     assert_eq!(names.collect::<Vec<_>>(), ["d2", "d3", "d4", "d5", "d0", "d1"]);
+}
+
+#[test]
+fn a_request_for_all_devices_fails_while_a_pool_with_devices_for_the_node_is_incomplete() {
+    let mut model = Model::new(0);
+    model.apply(Event::Node(Box::new(node("n0", "0"))), Time(0));
+    let pool = |at: usize, reach: Reach, complete: bool| {
+        let device = DeviceInput {
+            reach,
+            ..device(at, (0, 1, 0, false, None))
+        };
+        Event::Pool(Box::new(PoolInput {
+            driver: "gpu".into(),
+            pool: format!("p{at}").into(),
+            complete,
+            counters: Vec::new(),
+            devices: vec![device],
+        }))
+    };
+    let (one, all) = ((0, Some(1), false, true, 1), (0, None, false, true, 1));
+    let given = |model: &Model, options: &RandomRequest| -> String {
+        let request = request(0, options);
+        let requests = [&request];
+        let ask = DeviceDemand {
+            name: "ns/claim",
+            requests: &requests,
+            constraints: &[],
+        };
+        let id = model.nodes().ids().next().expect("a node");
+        match find(model, id, &[ask], &[], When::Now, Length::Full) {
+            Ok(found) => {
+                let names: Vec<&str> = found[0].results.iter().map(|result| &*result.device).collect();
+                names.join(" ")
+            }
+            Err(in_vain) => in_vain.why.to_string(),
+        }
+    };
+    let refused = |request: &str, pool: &str| {
+        format!("claim ns/claim, request {request}: asks for all devices, but pool gpu/{pool} is incomplete or invalid")
+    };
+    let here = || Reach::Node("n0".into());
+    model.apply(pool(0, here(), true), Time(0));
+    model.apply(pool(1, Reach::Node("n1".into()), false), Time(0));
+    model.apply(pool(2, Reach::Selected(Vec::new()), false), Time(0));
+    assert_eq!(given(&model, &vec![all]), "d0", "the others are of other nodes");
+    model.apply(pool(1, here(), false), Time(0));
+    assert_eq!(given(&model, &vec![one]), "d0");
+    assert_eq!(given(&model, &vec![all]), refused("r0", "p1"));
+    assert_eq!(given(&model, &vec![all, one]), refused("r0/o0", "p1"));
+    assert_eq!(given(&model, &vec![one, all]), "d0");
+    model.apply(pool(2, Reach::All, false), Time(0));
+    model.apply(pool(1, here(), true), Time(0));
+    assert_eq!(given(&model, &vec![all]), refused("r0", "p2"));
+    model.apply(pool(2, Reach::All, true), Time(0));
+    assert_eq!(given(&model, &vec![all]), "d0 d1 d2");
 }
 
 #[test]
