@@ -1,19 +1,23 @@
 //! Device selectors: CEL expressions on one device, compiled once and evaluated for many.
 //!
-//! Supported: `device.driver`, `device.attributes[domain].name`, `device.capacity[domain].name`, `device.allowMultipleAllocations`, quantities
-//! and semantic versions. An expression that could be expensive ([`cost`], [`patterns`]) is not compiled; the API server refuses most of them.
+//! Supported: `device.driver`, `device.attributes[domain].name`, `device.capacity[domain].name`, `device.allowMultipleAllocations`, `cel.bind`,
+//! quantities and semantic versions. An expression that could be expensive ([`cost`], [`patterns`]) is not compiled; the API server refuses most of
+//! them.
 
 mod cost;
 mod patterns;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 
+use cel::common::ast::{ComprehensionExpr, Expr, ListExpr, LiteralValue};
 use cel::extractors::{Arguments, This};
 use cel::objects::{Key, Map, Opaque};
-use cel::{ExecutionError, Value};
+use cel::parser::{Macro, MacroExprHelper};
+use cel::{ExecutionError, IdedExpr, ParseError, Value};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 
 use crate::api::limits;
@@ -29,8 +33,39 @@ static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
         let added = environment.add_extension(extension);
         debug_assert!(added.is_ok(), "the extensions do not collide");
     }
+    let added = environment.add_macro(Macro::receiver("bind", 3, bind));
+    debug_assert!(added.is_ok(), "no extension has it");
     Arc::new(environment)
 });
+
+/// Makes of `cel.bind(variable, value, result)` a loop over an empty list that begins with the value, as the CEL specification does.
+fn bind(
+    helper: &mut MacroExprHelper<'_>,
+    target: &mut Option<IdedExpr>,
+    arguments: &mut Vec<IdedExpr>,
+) -> Result<Option<IdedExpr>, ParseError> {
+    let is_cel = |target: &IdedExpr| matches!(&target.expr, Expr::Ident(name) if name == "cel");
+    if !target.as_ref().is_some_and(is_cel) {
+        return Ok(None);
+    }
+    let Ok([variable, value, result]) = <[IdedExpr; 3]>::try_from(mem::take(arguments)) else {
+        return Ok(None);
+    };
+    let Expr::Ident(name) = variable.expr else {
+        return Err(helper.new_error(variable.id, "the first argument of `cel.bind` must be a name"));
+    };
+    let comprehension = ComprehensionExpr {
+        iter_range: helper.next_expr(Expr::List(ListExpr::new(Vec::new()))),
+        iter_var: "@unused".to_owned(),
+        iter_var2: None,
+        accu_var: name.clone(),
+        accu_init: value,
+        loop_cond: helper.next_expr(Expr::Literal(LiteralValue::Boolean(false.into()))),
+        loop_step: helper.next_expr(Expr::Ident(name)),
+        result,
+    };
+    Ok(Some(helper.next_expr(Expr::Comprehension(Box::new(comprehension)))))
+}
 
 /// A compiled selector.
 pub struct Selector {
@@ -256,9 +291,32 @@ impl Version {
     }
 }
 
+/// A version as text without the `v` before it and zeros before its numbers, and with numbers that are missing. A version that lacks numbers has no
+/// pre-release.
+fn normalized(text: &str) -> String {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let (core, rest) = text.split_at(text.find(['-', '+']).unwrap_or(text.len()));
+    let numbers = core.split('.').map(|number| match number.trim_start_matches('0') {
+        "" if !number.is_empty() => "0",
+        number => number,
+    });
+    let mut numbers: Vec<&str> = numbers.collect();
+    if rest.is_empty() {
+        numbers.resize(numbers.len().max(3), "0");
+    }
+    format!("{}{rest}", numbers.join("."))
+}
+
 fn quantity_of(value: &Value) -> Option<Amount> {
     match value {
         Value::Opaque(opaque) => opaque.downcast_ref::<Quantity>().map(|quantity| quantity.0),
+        _ => None,
+    }
+}
+
+fn version_of(value: &Value) -> Option<&Version> {
+    match value {
+        Value::Opaque(opaque) => opaque.downcast_ref::<Version>(),
         _ => None,
     }
 }
@@ -274,17 +332,36 @@ fn compare(function: &'static str, left: &Value, right: Option<&Value>) -> Resul
     if let (Some(left), Some(right)) = (quantity_of(left), right.and_then(quantity_of)) {
         return Ok(left.cmp(&right));
     }
-    if let (Value::Opaque(left), Some(Value::Opaque(right))) = (left, right)
-        && let (Some(left), Some(right)) = (left.downcast_ref::<Version>(), right.downcast_ref::<Version>())
-    {
+    if let (Some(left), Some(right)) = (version_of(left), right.and_then(version_of)) {
         return Ok(left.cmp(right));
     }
     Err(wrong(function, "takes two quantities, or two versions"))
 }
 
+/// The sum or difference of a quantity and another one, or an integer.
+fn total(function: &'static str, left: &Value, right: Option<&Value>, of: impl Fn(Amount, Amount) -> Amount) -> Answer {
+    let right = match right {
+        Some(Value::Int(units)) => Some(Amount::from_units(*units)),
+        other => other.and_then(quantity_of),
+    };
+    match (quantity_of(left), right) {
+        (Some(left), Some(right)) => Ok(Value::Opaque(Arc::new(Quantity(of(left, right))))),
+        _ => Err(wrong(function, "takes two quantities, or a quantity and an integer")),
+    }
+}
+
 fn text_of(args: &[Value]) -> Option<&str> {
     match args.first() {
         Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// The version that the arguments of `semver` stand for: a text, and whether it is normalized.
+fn version_in(args: &[Value]) -> Option<Version> {
+    match args {
+        [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Version::read(text),
+        [Value::String(text), Value::Bool(true)] => Version::read(&normalized(text)),
         _ => None,
     }
 }
@@ -303,13 +380,6 @@ fn declare(context: &mut cel::Context<'_, '_>) {
             text_of(&args).is_some_and(|text| quantity::parse(text).is_ok()),
         ))
     };
-    let semver = |Arguments(args): Arguments| -> Answer {
-        let version = text_of(&args).and_then(Version::read);
-        let version = version.ok_or_else(|| wrong("semver", "takes a semantic version as text"))?;
-        Ok(Value::Opaque(Arc::new(version)))
-    };
-    let is_semver =
-        |Arguments(args): Arguments| -> Answer { Ok(Value::Bool(text_of(&args).and_then(Version::read).is_some())) };
     let compared = |This(this): This<Value>, Arguments(args): Arguments| -> Answer {
         Ok(Value::Int(compare("compareTo", &this, args.last())? as i64))
     };
@@ -318,6 +388,12 @@ fn declare(context: &mut cel::Context<'_, '_>) {
     };
     let less = |This(this): This<Value>, Arguments(args): Arguments| -> Answer {
         Ok(Value::Bool(compare("isLessThan", &this, args.last())?.is_lt()))
+    };
+    let sum = |This(this): This<Value>, Arguments(args): Arguments| -> Answer {
+        total("add", &this, args.last(), Amount::saturating_add)
+    };
+    let difference = |This(this): This<Value>, Arguments(args): Arguments| -> Answer {
+        total("sub", &this, args.last(), Amount::saturating_sub)
     };
     let whole = |amount: Amount| (amount.nanos() % 1_000_000_000 == 0).then(|| amount.units());
     let as_integer = move |This(this): This<Value>| -> Answer {
@@ -339,15 +415,40 @@ fn declare(context: &mut cel::Context<'_, '_>) {
     let results = [
         context.add_function("quantity", quantity),
         context.add_function("isQuantity", is_quantity),
-        context.add_function("semver", semver),
-        context.add_function("isSemver", is_semver),
         context.add_function("compareTo", compared),
         context.add_function("isGreaterThan", greater),
         context.add_function("isLessThan", less),
+        context.add_function("add", sum),
+        context.add_function("sub", difference),
         context.add_function("asInteger", as_integer),
         context.add_function("isInteger", is_integer),
         context.add_function("asApproximateFloat", as_float),
         context.add_function("sign", sign),
+    ];
+    debug_assert!(results.iter().all(Result::is_ok), "no function is declared twice");
+    declare_versions(context);
+}
+
+/// Those on versions only.
+fn declare_versions(context: &mut cel::Context<'_, '_>) {
+    let semver = |Arguments(args): Arguments| -> Answer {
+        let version = version_in(&args).ok_or_else(|| wrong("semver", "takes a semantic version as text"))?;
+        Ok(Value::Opaque(Arc::new(version)))
+    };
+    let is_semver = |Arguments(args): Arguments| -> Answer { Ok(Value::Bool(version_in(&args).is_some())) };
+    let number = |function: &'static str, at: usize| {
+        move |This(this): This<Value>| -> Answer {
+            let number = version_of(&this).and_then(|version| version.core.get(at));
+            let number = number.and_then(|number| i64::try_from(*number).ok());
+            number.map(Value::Int).ok_or_else(|| wrong(function, "takes a version"))
+        }
+    };
+    let results = [
+        context.add_function("semver", semver),
+        context.add_function("isSemver", is_semver),
+        context.add_function("major", number("major", 0)),
+        context.add_function("minor", number("minor", 1)),
+        context.add_function("patch", number("patch", 2)),
     ];
     debug_assert!(results.iter().all(Result::is_ok), "no function is declared twice");
 }

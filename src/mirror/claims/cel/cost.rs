@@ -23,6 +23,8 @@ const LOOPS: [&str; 8] = [
     "sortBy",
     "distinct",
 ];
+/// Calls that name a value.
+const NAMING: [&str; 3] = ["bind", "optMap", "optFlatMap"];
 /// Calls whose result may be as long as the product of two texts.
 const GROWING: [&str; 3] = ["replace", "join", "format"];
 /// Tokens in a loop that are evaluated in a step.
@@ -31,6 +33,10 @@ const TOKENS_PER_STEP: usize = 64;
 const BYTES_PER_STEP: usize = 1_024;
 /// How many times as large a text may be with its quotes escaped.
 const QUOTED: usize = 2;
+/// Bytes of an attribute or capacity with its name, where a whole map of them is copied.
+const ENTRY: usize = 256;
+/// Bytes of the attributes, or the capacities, of one domain.
+const DOMAIN: usize = ENTRY * MOST_ENTRIES;
 
 /// A token. Spaces and comments are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +70,8 @@ impl Cost {
         }
         let entries = entries(text.len(), &tokens);
         let copies = growth(text.len(), &tokens) / BYTES_PER_STEP;
-        let steps = loops(&tokens, entries, copies).saturating_add(copies);
+        let domains = Variables::of(&tokens).domains * DOMAIN / BYTES_PER_STEP;
+        let steps = loops(&tokens, entries, copies).saturating_add(copies + domains);
         if steps > limits::CLAIM_SELECTOR_STEPS || calls(&tokens, "range").next().is_some() {
             return Err("the expression could cost too much");
         }
@@ -75,27 +82,124 @@ impl Cost {
 /// Entries of the longest list.
 fn entries(length: usize, tokens: &[Token]) -> usize {
     let commas = tokens.iter().filter(|token| **token == Token::Sign(',')).count();
-    let entries = MOST_ENTRIES.max(commas + 1);
+    let repeats = Variables::of(tokens).repeats.unwrap_or(1);
+    let entries = MOST_ENTRIES.max((commas + 1).saturating_mul(repeats));
     // A text that is split is made of what stands before.
     match tokens.iter().rposition(|token| *token == Token::Word("split")) {
-        Some(at) => entries.max(growth(length, tokens.get(..at).unwrap_or_default())),
+        Some(at) => {
+            let split = growth(length, tokens.get(..at).unwrap_or_default());
+            entries.max(split.saturating_mul(repeats))
+        }
         None => entries,
     }
 }
 
+/// What `cel.bind`, `optMap` and `optFlatMap` add to an expression. Its values become as large as if each use of a variable were replaced by what the
+/// variable stands for.
+struct Variables {
+    /// How many variables are all attributes, or all capacities, of a domain. Most uses of one read a single entry.
+    domains: usize,
+    /// Bytes that the uses of those add.
+    read: usize,
+    /// How many times as large the other variables may make a value; `None` if there are no others.
+    repeats: Option<usize>,
+}
+
+impl Variables {
+    fn of(tokens: &[Token]) -> Self {
+        let mut all = Self {
+            domains: 0,
+            read: 0,
+            repeats: None,
+        };
+        // Another `device` may be of any size.
+        let mut declaring = NAMING.iter().chain(&LOOPS).flat_map(|name| calls(tokens, name));
+        let is_shadowed = declaring.any(|arguments| variable(arguments) == Some("device"));
+        for arguments in NAMING.iter().flat_map(|name| calls(tokens, name)) {
+            let Some(name) = variable(arguments) else { continue };
+            // The first time is the declaration.
+            let uses = after(arguments, name).skip(1);
+            if is_of_domain(arguments) && !is_shadowed {
+                all.domains += 1;
+                all.read += uses.map(of_domain).sum::<usize>();
+            } else {
+                let repeats = all.repeats.unwrap_or(1);
+                all.repeats = Some(repeats.saturating_mul(uses.count().max(1)));
+            }
+        }
+        all
+    }
+}
+
+/// The variable that the arguments of a call begin with, in brackets or not.
+fn variable<'t>(arguments: &[Token<'t>]) -> Option<&'t str> {
+    arguments.iter().find_map(|token| match token {
+        Token::Word(name) => Some(*name),
+        Token::Text(_) | Token::Sign(_) => None,
+    })
+}
+
+/// Whether these arguments of `cel.bind` name all attributes, or all capacities, of a domain.
+fn is_of_domain(arguments: &[Token]) -> bool {
+    matches!(
+        arguments,
+        [
+            Token::Word(_),
+            Token::Sign(','),
+            Token::Word("device"),
+            Token::Sign('.'),
+            Token::Word("attributes" | "capacity"),
+            Token::Sign('['),
+            Token::Text(_),
+            Token::Sign(']'),
+            Token::Sign(','),
+            ..
+        ]
+    )
+}
+
+/// Bytes that a use of such a variable adds, by what follows it.
+fn of_domain(rest: &[Token]) -> usize {
+    match rest {
+        [Token::Sign('.' | '['), ..] => ATTRIBUTE,
+        _ => DOMAIN,
+    }
+}
+
+/// Whether one attribute or field of `device` is read, by what follows it.
+fn is_of_one(rest: &[Token]) -> bool {
+    matches!(
+        rest,
+        [Token::Sign('.'), Token::Word("driver" | "allowMultipleAllocations"), ..]
+            | [
+                Token::Sign('.'),
+                Token::Word("attributes" | "capacity"),
+                Token::Sign('['),
+                Token::Text(_),
+                Token::Sign(']'),
+                Token::Sign('.' | '['),
+                ..
+            ]
+    )
+}
+
 /// The steps of loops, each of which may copy all texts anew.
 fn loops(tokens: &[Token], entries: usize, copies: usize) -> usize {
-    let bodies = LOOPS.iter().flat_map(|name| calls(tokens, name));
-    let bodies: Vec<usize> = bodies.map(<[Token]>::len).collect();
-    let Some(largest) = bodies.iter().max() else { return 0 };
+    let bodies: Vec<&[Token]> = LOOPS.iter().flat_map(|name| calls(tokens, name)).collect();
+    let sizes = bodies.iter().map(|body| {
+        let domains = Variables::of(body).domains * DOMAIN / BYTES_PER_STEP;
+        body.len() / TOKENS_PER_STEP + domains
+    });
+    let Some(largest) = sizes.max() else { return 0 };
     let times = u32::try_from(bodies.len())
         .ok()
         .and_then(|loops| entries.checked_pow(loops));
-    let each = 1 + largest / TOKENS_PER_STEP + copies;
+    let each = 1 + largest + copies;
     times.unwrap_or(usize::MAX).saturating_mul(each)
 }
 
 /// Bytes of the longest text that an expression of this length may make. Each growing call multiplies two texts; all of them are made of what the expression names.
+/// With variables, bytes of the largest value.
 fn growth(length: usize, tokens: &[Token]) -> usize {
     let count = |names: &[&str]| names.iter().flat_map(|name| calls(tokens, name)).count();
     let known: Vec<usize> = calls(tokens, "replace").filter_map(replaced).collect();
@@ -106,8 +210,8 @@ fn growth(length: usize, tokens: &[Token]) -> usize {
     let adds = tokens.iter().filter(|token| **token == Token::Sign('+')).count();
     let added = (1 + adds.div_ceil(maps.max(1))).saturating_pow(as_power(maps));
     let quoted = QUOTED.saturating_pow(as_power(count(&["quote"])));
-    let devices = tokens.iter().filter(|token| **token == Token::Word("device")).count();
-    let mut bytes = length + ATTRIBUTE * devices;
+    let variables = Variables::of(tokens);
+    let mut bytes = length + ATTRIBUTE * after(tokens, "device").count() + variables.read;
     if count(&["format"]) > 0 {
         // `%.400f` makes as many digits as it says.
         let numbers = tokens.iter().map(|token| match token {
@@ -116,9 +220,28 @@ fn growth(length: usize, tokens: &[Token]) -> usize {
         });
         bytes = numbers.fold(bytes, usize::saturating_add);
     }
-    let multiplied = (bytes / parts).saturating_pow(as_power(parts));
     let factors = known.into_iter().chain([added, quoted]);
-    factors.fold(multiplied, usize::saturating_mul)
+    let Some(repeats) = variables.repeats else {
+        let multiplied = (bytes / parts).saturating_pow(as_power(parts));
+        return factors.fold(multiplied, usize::saturating_mul);
+    };
+    let devices = devices(tokens).saturating_sub(variables.domains);
+    bytes = bytes.saturating_add(devices * all_of_device(tokens));
+    // Each of several additions copies anew what those before it made.
+    let once = factors.chain([repeats, 1 + adds]).fold(bytes, usize::saturating_mul);
+    // A growing call may multiply a variable by itself.
+    once.saturating_pow(as_power(2_usize.saturating_pow(as_power(parts - 1))))
+}
+
+/// How many times `device` stands for more than one of its attributes or fields.
+fn devices(tokens: &[Token]) -> usize {
+    after(tokens, "device").filter(|rest| !is_of_one(rest)).count()
+}
+
+/// Bytes of a whole device. Each text of the expression may be a domain of it.
+fn all_of_device(tokens: &[Token]) -> usize {
+    let texts = tokens.iter().filter(|token| matches!(token, Token::Text(_))).count();
+    DOMAIN + ENTRY * texts
 }
 
 /// How many times as long `replace` of a literal by a literal makes a text; `None`: its arguments are others.
@@ -147,14 +270,19 @@ fn numbers(text: &str) -> impl Iterator<Item = usize> {
 
 /// The tokens between the brackets of each call of a function, those of calls in it included.
 fn calls<'t>(tokens: &'t [Token<'t>], name: &'t str) -> impl Iterator<Item = &'t [Token<'t>]> {
+    after(tokens, name).filter_map(|rest| match rest {
+        [Token::Sign('('), rest @ ..] => rest.get(..closing(rest)),
+        _ => None,
+    })
+}
+
+/// The tokens after each time that a name stands there.
+fn after<'t>(tokens: &'t [Token<'t>], name: &'t str) -> impl Iterator<Item = &'t [Token<'t>]> {
     let named = tokens
         .iter()
         .enumerate()
         .filter(move |(_, token)| **token == Token::Word(name));
-    named.filter_map(|(at, _)| match tokens.get(at + 1..)? {
-        [Token::Sign('('), rest @ ..] => rest.get(..closing(rest)),
-        _ => None,
-    })
+    named.filter_map(|(at, _)| tokens.get(at + 1..))
 }
 
 /// Where the bracket is closed before these tokens, or their end.
@@ -285,6 +413,51 @@ mod tests {
 
     fn steps(text: &str) -> Result<usize, &'static str> {
         Cost::of(text).map(|cost| cost.steps)
+    }
+
+    #[test]
+    fn a_variable_costs_what_it_stands_for() {
+        let long = "a".repeat(1_000);
+        let sum = |name: &str| [name; 10].join(" + ");
+        let list = |name: &str, count: usize| vec![name; count].join(", ");
+        let sums = format!(
+            "cel.bind(a, '{long}', cel.bind(b, {}, cel.bind(c, {}, cel.bind(d, {}, d == ''))))",
+            sum("a"),
+            sum("b"),
+            sum("c")
+        );
+        for text in [
+            sums.clone(),
+            sums.replace("bind(a,", "bind((a),"),
+            format!(
+                "optional.of('{long}').optMap(a, {}).optMap(b, {}).optFlatMap(c, {}) == ''",
+                sum("a"),
+                sum("b"),
+                sum("c")
+            ),
+            format!(
+                "cel.bind(a, ['{long}'], cel.bind(b, [{}], cel.bind(c, [{}], c.size() > 0)))",
+                list("a", 100),
+                list("b", 100)
+            ),
+            format!("cel.bind(a, device, cel.bind(b, [{}], b.size() > 0))", list("a", 1_000)),
+            "cel.bind(a, 'aaaaaaaa', cel.bind(b, a.replace('', a), cel.bind(c, b.replace('', b), c == '')))".to_owned(),
+            format!(
+                "cel.bind(l, [{}], cel.bind(k, {}, k.exists(x, k.exists(y, false))))",
+                list("1", 30),
+                sum("l")
+            ),
+        ] {
+            assert_eq!(steps(&text), Err("the expression could cost too much"), "{text}");
+        }
+
+        let gpu = "cel.bind(gpu, device.attributes['gpu.nvidia.com'], ";
+        let once = format!("{gpu}gpu.isOne && gpu.isTwo)");
+        assert_eq!(steps(&once), Ok(8));
+        let before_loops = format!("{gpu}['A', 'H'].exists(m, ['4', '8'].exists(s, gpu.model == m + s + 'GB')))");
+        assert_eq!(steps(&before_loops), Ok(1_024 + 8));
+        let in_a_loop = format!("['A100', 'H100'].exists(m, {gpu}gpu.model == m))");
+        assert_eq!(steps(&in_a_loop), Ok(32 * (1 + 8) + 8));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What the regular expressions of an expression cost. Each is compiled anew for each evaluation, so their sizes count as steps.
 //!
-//! So each must be known before: the pattern of `matches` is a literal, or the variable of a loop over literals.
+//! So each must be known before: the pattern of `matches` is a literal, or the variable of a loop over literals, or of `cel.bind` for a literal.
+
+use std::slice;
 
 use cel::IdedExpr;
 use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, LiteralValue};
@@ -15,7 +17,7 @@ const SIZES: &[(usize, usize)] = &[
     (256 << 10, 3_200),
 ];
 
-/// A variable of a loop, and the elements of the list if that is a literal.
+/// A variable, and what it may stand for if that is known: of a loop, the elements of the list if that is a literal.
 type Variable<'e> = (&'e str, Option<&'e [IdedExpr]>);
 
 /// The steps that compiling the patterns takes in an evaluation, if loops over lists that are no literals have so many entries.
@@ -61,10 +63,15 @@ fn of_loop<'e>(
         _ => None,
     };
     let mut once = 0_usize;
-    for part in [&of_what.iter_range, &of_what.accu_init, &of_what.result] {
+    for part in [&of_what.iter_range, &of_what.accu_init] {
         once = once.saturating_add(of(part, entries, variables)?);
     }
     let outer = variables.len();
+    // `cel.bind` is a loop over an empty list: its variable keeps its first value.
+    let kept = literal.filter(|elements| elements.is_empty());
+    let kept = kept.map(|_| slice::from_ref(&of_what.accu_init));
+    variables.push((&of_what.accu_var, kept));
+    once = once.saturating_add(of(&of_what.result, entries, variables)?);
     variables.push((&of_what.iter_var, literal.filter(|_| of_what.iter_var2.is_none())));
     variables.extend(of_what.iter_var2.as_deref().map(|second| (second, None)));
     let mut each = 0_usize;

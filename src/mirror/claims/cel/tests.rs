@@ -63,6 +63,18 @@ fn a_selector_can_read_all_fields_of_a_device() {
             "device.attributes['gpu.example.com'].driverVersion.isLessThan(semver('550.54.15-rc.1'))",
             Ok(false),
         ),
+        (
+            "device.attributes['gpu.example.com'].driverVersion.major() == 550",
+            Ok(true),
+        ),
+        (
+            "cel.bind(gpu, device.attributes['gpu.example.com'], gpu.driverVersion.minor() + gpu.driverVersion.patch() == 69)",
+            Ok(true),
+        ),
+        (
+            "device.attributes['gpu.example.com'].index.major() == 3",
+            Err("CEL runtime error"),
+        ),
         ("device.allowMultipleAllocations", Ok(false)),
         (
             "['H100', 'H200'].exists(model, device.attributes['gpu.example.com'].model == model)",
@@ -85,14 +97,86 @@ fn a_selector_can_read_all_fields_of_a_device() {
             Err("CEL runtime error"),
         ),
     ];
+    assert_answers(&table);
+}
+
+fn assert_answers(table: &[(&str, Result<bool, &str>)]) {
     for (text, wanted) in table {
         let answer = Selector::compile(text).and_then(|selector| selector.meets(&gpu()));
         match (&answer, wanted) {
-            (Ok(answer), Ok(wanted)) => assert_eq!(*answer, wanted, "{text}"),
-            (Err(error), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
+            (Ok(answer), Ok(wanted)) => assert_eq!(answer, wanted, "{text}"),
+            (Err(error), Err(part)) => assert!(error.contains(*part), "{text}: {error}"),
             _ => panic!("{text}: {answer:?}, wanted {wanted:?}"),
         }
     }
+}
+
+/// As in the documentation of device selectors.
+#[test]
+fn a_value_can_be_given_a_name() {
+    assert_answers(&[
+        (
+            "cel.bind(gpu, device.attributes['gpu.example.com'], gpu.index > 2 && !gpu.mig)",
+            Ok(true),
+        ),
+        (
+            "cel.bind(gpu, device.attributes['nobody.example.com'], has(gpu.model))",
+            Ok(false),
+        ),
+        (
+            "cel.bind(a, 'H', cel.bind(b, a + '100', b == device.attributes['gpu.example.com'].model && a == 'H'))",
+            Ok(true),
+        ),
+        ("cel.bind(a, 1, cel.bind(a, a + 1, a == 2) && a == 1)", Ok(true)),
+        (
+            "['H', 'A'].exists(m, cel.bind(m, m + '100', m == device.attributes['gpu.example.com'].model))",
+            Ok(true),
+        ),
+        (
+            "cel.bind(p, '^H[0-9]+$', device.attributes['gpu.example.com'].model.matches(p))",
+            Ok(true),
+        ),
+        (
+            "cel.bind(gpu, device.attributes['gpu.example.com'], gpu.none == 'x')",
+            Err("no such key: none"),
+        ),
+        ("cel.bind(1, 2, true)", Err("must be a name")),
+        ("other.bind(a, 1, a == 1)", Err("CEL runtime error")),
+    ]);
+}
+
+#[test]
+fn quantities_and_versions_have_the_functions_of_kubernetes() {
+    assert_answers(&[
+        (
+            "device.capacity['gpu.example.com'].memory.sub(quantity('40Gi')).add(1) == quantity('42949672961')",
+            Ok(true),
+        ),
+        (
+            "quantity('50k').add(20).sub(quantity('100k')).sub(-50000) == quantity('20')",
+            Ok(true),
+        ),
+        (
+            "quantity('50k').add('20k') == quantity('70k')",
+            Err("CEL runtime error"),
+        ),
+        ("isQuantity('1Gi') && !isQuantity('1GiB')", Ok(true)),
+        ("quantity('500m').isInteger()", Ok(false)),
+        ("quantity('500m').asApproximateFloat() == 0.5", Ok(true)),
+        ("quantity('-1').sign() == -1", Ok(true)),
+        ("semver('v1.0', true) == semver('1.0.0')", Ok(true)),
+        ("semver('01.002.0-rc.1', true) == semver('1.2.0-rc.1')", Ok(true)),
+        ("semver('1.0.0', false).major() == 1", Ok(true)),
+        (
+            "isSemver('v1', true) && !isSemver('v1') && !isSemver('v1', false)",
+            Ok(true),
+        ),
+        (
+            "isSemver('', true) || isSemver('v', true) || isSemver('1..0', true)",
+            Ok(false),
+        ),
+        ("semver('v1.0').major() == 1", Err("CEL runtime error")),
+    ]);
 }
 
 /// What users write works.
@@ -132,6 +216,11 @@ fn usual_selectors_are_accepted() {
         "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0 && device.capacity['gpu.nvidia.com'].memory.isLessThan(quantity('100Gi'))",
         "{}.cudaComputeCapability.compareTo(semver('8.0.0')) >= 0 && {}.driverVersion.isGreaterThan(semver('535.104.5'))",
         "device.driver == 'gpu.nvidia.com' && {}.type in ['gpu', 'mig'] && has({}.uuid)",
+        "cel.bind(gpu, {}, gpu.type == 'gpu' && gpu.productName.matches('A100') && gpu.cudaComputeCapability.major() >= 8)",
+        "cel.bind(gpu, {}, cel.bind(capacity, device.capacity['gpu.nvidia.com'], ['A100', 'H100'].exists(model, gpu.productName.contains(model)) && capacity.memory.isGreaterThan(quantity('40Gi'))))",
+        "cel.bind(name, {}.productName.lowerAscii().replace(' ', '-'), name.contains('a100') || name.contains('h100'))",
+        "cel.bind(gpu, {}, ['A100', 'H100'].exists(model, ['40', '80'].exists(memory, gpu.productName == 'NVIDIA ' + model + '-SXM4-' + memory + 'GB')))",
+        "{}[?'productName'].optMap(name, name.contains('A100')).orValue(false)",
     ] {
         let text = text.replace("{}", attributes);
         let selector = Selector::compile(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -175,6 +264,11 @@ fn regular_expressions_are_known_and_small() {
         "['a'].exists(x, device.attributes.exists(x, device.driver.matches(x)))",
         "['a', device.driver].exists(x, device.driver.matches(x))",
         "['a'].map(x, x + x).exists(x, device.driver.matches(x))",
+        "cel.bind(x, device.driver, device.driver.matches(x))",
+        "cel.bind(x, 'a{9' + '99}', device.driver.matches(x))",
+        "['a'].exists(x, cel.bind(x, device.driver, device.driver.matches(x)))",
+        "cel.bind(x, 'a', cel.bind(x, x + x, device.driver.matches(x)))",
+        "['a'].exists(x, optional.of(device.driver).optMap(x, device.driver.matches(x)).orValue(false))",
     ] {
         assert!(
             refused(text).is_some_and(|error| error.contains("must be a string literal")),
