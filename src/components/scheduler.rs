@@ -350,7 +350,11 @@ impl Scheduler {
                 Trigger::Cycle => self.cycle().await?,
                 Trigger::Refresh => self.refresh_verdicts().await?,
                 Trigger::Messages(0) => return Err(Error::Closed),
-                Trigger::Messages(_) => messages.drain(..).for_each(|message| self.take(message)),
+                Trigger::Messages(_) => messages.drain(..).for_each(|message| {
+                    // Each is progress: together they may take longer than a thread may be busy.
+                    self.context.heartbeat.work();
+                    self.take(message);
+                }),
             }
         }
     }

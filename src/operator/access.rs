@@ -1,8 +1,9 @@
 //! Authentication and authorization of requests to the HTTP server: the API server authenticates the token of the request (TokenReview) and decides whether
 //! its user has the right (SubjectAccessReview). Pages need a right on `nonResourceURLs`, as ClusterRoles grant them; views that list objects need the
-//! right to list these objects. Reviews are cached for a while.
+//! right to list these objects. Reviews are cached for a while. However many clients there are, few reviews are sent at a time, and each question once.
 
 mod cache;
+mod user_turns;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,22 +20,29 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::api::names::{group, header as named};
 use crate::api::views::Problem;
 use cache::Cache;
+use user_turns::UserTurns;
 
-/// Limits on cached callers, and on cached answers about their rights.
+/// Limits on cached callers, on cached tokens that are not valid, and on cached answers about rights of callers.
 const CALLERS_MAX: usize = 256;
+const INVALID_MAX: usize = 1_024;
 const ANSWERS_MAX: usize = 8_192;
-/// How many tokens are reviewed at the same time, and for one caller how many rights.
+/// How many reviews are sent at the same time: in all, of tokens, and of rights for one request.
+const REVIEWS_AT_ONCE: usize = 16;
 const TOKENS_AT_ONCE: usize = 4;
 const RIGHTS_AT_ONCE: usize = 8;
+/// How many requests wait at the same time for the review of a token, and for how long they wait for its begin.
+const TOKENS_WAITING: usize = 256;
+const TOKEN_WAIT: Duration = Duration::from_secs(1);
 /// Limit on the namespaces about which one request asks the API server.
 const NAMESPACES_MAX: usize = 256;
-/// Timeout of a review.
+/// Timeout of a review, and of the wait for reviews for another request of the same user.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether a request may be answered.
@@ -138,12 +146,23 @@ enum Attributes {
 /// SHA-256 of a token. The tokens themselves are not kept.
 type TokenDigest = [u8; 32];
 
+/// A question about a right of the user of a token.
+type Question = (Attributes, TokenDigest);
+
 /// Reviews tokens and rights, and caches the answers.
 pub struct Access {
     client: Client,
-    callers: Cache<TokenDigest, Option<Arc<UserInfo>>>,
-    answers: Cache<(Attributes, TokenDigest), bool>,
-    turns: Semaphore,
+    callers: Cache<TokenDigest, Arc<UserInfo>>,
+    /// Tokens that are not valid. They have a cache of their own, so that a flood of them leaves the callers in theirs.
+    invalid: Cache<TokenDigest, ()>,
+    answers: Cache<Question, bool>,
+    /// Places for requests whose token is reviewed, or waits for that.
+    waiting: Semaphore,
+    /// Turns of reviews of tokens, and of all reviews. Both are given in the order of the requests.
+    tokens: Semaphore,
+    reviews: Semaphore,
+    /// Rights of a user are reviewed for one request at a time: others would send the same questions, and find the answers in the cache afterwards.
+    users: UserTurns,
 }
 
 /// An authenticated user.
@@ -181,8 +200,12 @@ impl Access {
         Self {
             client,
             callers: Cache::new(CALLERS_MAX),
+            invalid: Cache::new(INVALID_MAX),
             answers: Cache::new(ANSWERS_MAX),
-            turns: Semaphore::new(TOKENS_AT_ONCE),
+            waiting: Semaphore::new(TOKENS_WAITING),
+            tokens: Semaphore::new(TOKENS_AT_ONCE),
+            reviews: Semaphore::new(REVIEWS_AT_ONCE),
+            users: UserTurns::default(),
         }
     }
 
@@ -236,10 +259,15 @@ impl Access {
 
     /// The user of a token; `Some(None)` if it is not valid, `None` if the API server did not answer or too many tokens are being reviewed.
     async fn authenticate(&self, token: &str, digest: TokenDigest) -> Option<Option<Arc<UserInfo>>> {
-        if let Some(user) = self.callers.get(&digest) {
-            return Some(user);
+        if let Some(known) = self.known_user(&digest) {
+            return Some(known);
         }
-        let _turn = self.turns.try_acquire().ok()?;
+        let _place = self.waiting.try_acquire().ok()?;
+        let _turn = timeout(TOKEN_WAIT, self.tokens.acquire()).await.ok()?.ok()?;
+        // Another request with the same token may have had it reviewed.
+        if let Some(known) = self.known_user(&digest) {
+            return Some(known);
+        }
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: Some(token.to_owned()),
@@ -250,14 +278,38 @@ impl Access {
         let status = self.review(&review).await?.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true));
         let user = user.map(Arc::new);
-        self.callers.insert(digest, user.clone(), user.is_some());
+        match &user {
+            Some(user) => self.callers.insert(digest, Arc::clone(user), true),
+            None => self.invalid.insert(digest, (), false),
+        }
         Some(user)
+    }
+
+    /// The user of a token, as [`Self::authenticate`] returns it, if the token is in a cache.
+    fn known_user(&self, digest: &TokenDigest) -> Option<Option<Arc<UserInfo>>> {
+        let user = self.callers.get(digest).map(Some);
+        user.or_else(|| self.invalid.get(digest).map(|()| None))
     }
 
     /// Whether a user has a right; `None` if the API server did not answer.
     async fn is_allowed(&self, user: &UserInfo, token: TokenDigest, attributes: Attributes) -> Option<bool> {
-        let key = (attributes, token);
-        if let Some(allowed) = self.answers.get(&key) {
+        let question = (attributes, token);
+        if let Some(allowed) = self.answers.get(&question) {
+            return Some(allowed);
+        }
+        let _turn = self.turn_of(user).await?;
+        self.review_right(user, question).await
+    }
+
+    /// The turn of a user's request to send reviews; `None` if those for other requests of the user take too long.
+    async fn turn_of(&self, user: &UserInfo) -> Option<OwnedSemaphorePermit> {
+        let name = user.username.as_deref().unwrap_or_default();
+        timeout(TIMEOUT, self.users.take(name)).await.ok().flatten()
+    }
+
+    /// Whether a user has a right, during a turn of the user: the cache may have the answer by then.
+    async fn review_right(&self, user: &UserInfo, question: Question) -> Option<bool> {
+        if let Some(allowed) = self.answers.get(&question) {
             return Some(allowed);
         }
         let UserInfo {
@@ -273,7 +325,7 @@ impl Access {
             user: username,
             ..SubjectAccessReviewSpec::default()
         };
-        match &key.0 {
+        match &question.0 {
             Attributes::Page(Right { verb, path, .. }) => {
                 spec.non_resource_attributes = Some(NonResourceAttributes {
                     path: Some((*path).to_owned()),
@@ -296,8 +348,8 @@ impl Access {
         };
         let status = self.review(&review).await?.status;
         let allowed = status.is_some_and(|status| status.allowed && status.denied != Some(true));
-        debug!(question = ?key.0, user = user.username, allowed, "access was checked");
-        self.answers.insert(key, allowed, allowed);
+        debug!(question = ?question.0, user = user.username, allowed, "access was checked");
+        self.answers.insert(question, allowed, allowed);
         Some(allowed)
     }
 
@@ -307,18 +359,27 @@ impl Access {
         K: kube::Resource<DynamicType = ()> + Clone + serde::Serialize + serde::de::DeserializeOwned + std::fmt::Debug,
     {
         let (api, params) = (Api::<K>::all(self.client.clone()), PostParams::default());
-        match tokio::time::timeout(TIMEOUT, api.create(&params, review)).await {
-            Ok(Ok(review)) => Some(review),
-            Ok(Err(error)) => {
+        let sent = async {
+            let _turn = self.reviews.acquire().await.ok()?;
+            Some(api.create(&params, review).await)
+        };
+        match timeout(TIMEOUT, sent).await.ok()?? {
+            Ok(review) => Some(review),
+            Err(error) => {
                 warn!(%error, "the API server did not answer an access review");
                 None
             }
-            Err(_elapsed) => None,
         }
     }
 }
 
 impl Caller {
+    /// The name of the user.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        self.user.username.as_deref().unwrap_or_default()
+    }
+
     async fn is_allowed(&self, attributes: Attributes) -> Result<bool, Response> {
         let answer = self.access.is_allowed(&self.user, self.token, attributes).await;
         answer.ok_or_else(unavailable)
@@ -346,6 +407,9 @@ impl Caller {
 
     /// Whether the caller may see the workloads of a namespace; of all of them, if it is empty.
     async fn may_see(&self, namespace: &str) -> Result<bool, Response> {
+        if let Some(known) = self.is_known_to_see(namespace) {
+            return Ok(known);
+        }
         for listing in WORKLOADS {
             if self.is_allowed(Attributes::List(listing, namespace.to_owned())).await? {
                 return Ok(true);
@@ -375,19 +439,58 @@ impl Caller {
         if self.may_see("").await? {
             return Ok((Namespaces::All, 0));
         }
-        let asked = namespaces.iter().take(NAMESPACES_MAX).map(|namespace| async move {
-            let seen = self.may_see(namespace).await?;
-            Ok::<_, Response>(seen.then(|| namespace.clone()))
+        let mut seen = BTreeSet::new();
+        let mut unknown = Vec::new();
+        for namespace in namespaces.iter().take(NAMESPACES_MAX) {
+            match self.is_known_to_see(namespace) {
+                Some(true) => {
+                    seen.insert(namespace.clone());
+                }
+                Some(false) => {}
+                None => unknown.push(namespace.as_str()),
+            }
+        }
+        if !unknown.is_empty() {
+            seen.extend(self.review_namespaces(unknown).await?);
+        }
+        let left_out = namespaces.len().saturating_sub(NAMESPACES_MAX);
+        Ok((Namespaces::These(seen), left_out))
+    }
+
+    /// Which of these namespaces the caller may see, in a turn of its user.
+    async fn review_namespaces(&self, namespaces: Vec<&str>) -> Result<Vec<String>, Response> {
+        let _turn = self.access.turn_of(&self.user).await.ok_or_else(unavailable)?;
+        let asked = namespaces.into_iter().map(|namespace| async move {
+            for listing in WORKLOADS {
+                let question = self.question(listing, namespace);
+                let allowed = self.access.review_right(&self.user, question).await;
+                if allowed.ok_or_else(unavailable)? {
+                    return Ok::<_, Response>(Some(namespace.to_owned()));
+                }
+            }
+            Ok(None)
         });
         // Boxed, since the compiler cannot infer the lifetimes of these borrows otherwise.
         let asked: Vec<_> = asked.map(Box::pin).collect();
         let mut answers = stream::iter(asked).buffer_unordered(RIGHTS_AT_ONCE);
-        let mut seen = BTreeSet::new();
+        let mut seen = Vec::new();
         while let Some(answer) = answers.next().await {
             seen.extend(answer?);
         }
-        let left_out = namespaces.len().saturating_sub(NAMESPACES_MAX);
-        Ok((Namespaces::These(seen), left_out))
+        Ok(seen)
+    }
+
+    /// Whether the caller may see the workloads of a namespace, if the cache has the answer.
+    fn is_known_to_see(&self, namespace: &str) -> Option<bool> {
+        let known = WORKLOADS.map(|listing| self.access.answers.get(&self.question(listing, namespace)));
+        if known.contains(&Some(true)) {
+            return Some(true);
+        }
+        (!known.contains(&None)).then_some(false)
+    }
+
+    fn question(&self, listing: Listing, namespace: &str) -> Question {
+        (Attributes::List(listing, namespace.to_owned()), self.token)
     }
 }
 
@@ -412,28 +515,4 @@ fn token(headers: &HeaderMap) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_that_was_passed_on_has_its_token_in_a_header_of_its_own() {
-        let headers = HeaderMap::from_iter([
-            (header::AUTHORIZATION, HeaderValue::from_static("Bearer of-the-proxy")),
-            (named::TOKEN.parse().unwrap(), HeaderValue::from_static("mine")),
-        ]);
-        assert_eq!(token(&headers), Some("mine"));
-    }
-
-    #[test]
-    fn a_token_comes_in_one_header_only() {
-        let of = |value: &str| {
-            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())]);
-            token(&headers).map(str::to_owned)
-        };
-        assert_eq!(of("Bearer abc"), Some("abc".to_owned()));
-        assert_eq!(of("bearer  abc "), Some("abc".to_owned()));
-        for none in ["", "Bearer", "Bearer ", "Basic abc", "abc"] {
-            assert_eq!(of(none), None, "{none}");
-        }
-    }
-}
+mod tests;

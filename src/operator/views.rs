@@ -1,7 +1,8 @@
 //! The HTTP API for tools: `/api/v1/`, see `crate::api::views` for its answers.
 //!
 //! The overview of the whole cluster is read from the schedulers page by page, and cached so long that less than a hundredth of the time is spent on reading,
-//! however many clients there are. Objects that the caller may not list are left out ([`Access`]).
+//! however many clients there are. Details of single workloads are read when they are requested, one after the other, with pauses (`turns.rs`). Objects that
+//! the caller may not list are left out ([`Access`]).
 
 mod answers;
 mod body;
@@ -12,6 +13,7 @@ mod openapi;
 mod overview;
 mod queue_history;
 mod queues;
+mod turns;
 mod what_if;
 mod workloads;
 
@@ -75,11 +77,12 @@ impl Views {
     /// A workload, or the answer 404.
     async fn details(
         &self,
+        caller: &Caller,
         overview: &Overview,
         namespace: &str,
         name: &str,
     ) -> Result<views::WorkloadDetails, Response> {
-        let found = self.gatherer.details(overview, namespace, name).await?;
+        let found = self.gatherer.details(caller.user(), overview, namespace, name).await?;
         found.ok_or_else(|| {
             let why = format!("there is no pod group {name} in the namespace {namespace}");
             refusal(StatusCode::NOT_FOUND, why)
@@ -250,7 +253,7 @@ async fn get_workload(
 ) -> Answer {
     let (caller, overview) = views.open(&headers).await?;
     caller.must_see(&namespace).await?;
-    let details = views.details(&overview, &namespace, &name).await?;
+    let details = views.details(&caller, &overview, &namespace, &name).await?;
     Ok(json(&headers, &details).await)
 }
 
@@ -361,7 +364,7 @@ async fn explain_pod_group(
 ) -> Answer {
     let (caller, overview) = views.open(&headers).await?;
     caller.must_see(&namespace).await?;
-    let details = views.details(&overview, &namespace, &name).await?;
+    let details = views.details(&caller, &overview, &namespace, &name).await?;
     Ok(json(&headers, &explain::pod_group(&overview, &details)).await)
 }
 
@@ -377,11 +380,8 @@ async fn explain_pod(
         return Err(refusal(StatusCode::NOT_FOUND, why));
     };
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    let details = match views.gatherer.group_of(uid).await? {
-        Some(group) => views.gatherer.details(&overview, &namespace, group.name()).await?,
-        None => None,
-    };
-    let explained = match details {
+    let details = views.gatherer.details_of_pod(caller.user(), &overview, uid).await?;
+    let explained = match details.filter(|details| details.workload.namespace == namespace) {
         Some(details) => explain::pod(&overview, &details, &pod),
         None => explain::lone_pod(&overview, &pod, &views.gatherer.scheduler_name()),
     };

@@ -4,11 +4,13 @@ mod commands;
 mod holds;
 mod page;
 pub mod people;
+mod reviews;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use unikai::api::Queue;
 use unikai::operator::settings::Settings;
 
 use crate::support::{Cluster, create, eventually};
@@ -22,6 +24,15 @@ async fn pod(cluster: &Cluster, namespace: &str, name: &str, queue: &str, limits
         "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main", "image": "i", "resources": {"limits": limits}}]},
     });
     create(&cluster.admin, pod).await.unwrap();
+}
+
+/// A pod group without pods.
+async fn pod_group(cluster: &Cluster, namespace: &str, name: &str, queue: &str) {
+    let group = json!({
+        "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minMember": 1, "queue": queue},
+    });
+    create(&cluster.admin, group).await.unwrap();
 }
 
 /// A cluster of a node with eight GPUs and a queue for each of two tenants, with work that runs and work that waits.
@@ -189,6 +200,37 @@ async fn a_tenant_sees_its_own_namespace_only() {
     for path in ["queues", "nodes", "workloads"] {
         let (status, why) = stranger.ask(&format!("/api/v1/{path}")).await;
         assert_eq!(status, 401, "{path}: {why}");
+    }
+    running.shut_down().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_sees_the_queues_of_its_own_workloads_that_accept_its_namespace() {
+    let cluster = busy_cluster().await;
+    let closed = Patch::Merge(json!({"metadata": {"annotations": {"unikai.dev/allowed-namespaces": "other"}}}));
+    let queues: Api<Queue> = Api::all(cluster.admin.clone());
+    queues.patch("other", &PatchParams::default(), &closed).await.unwrap();
+    let running = cluster.ready_operator(Settings::embedded()).await;
+    let tenant = Person::of_namespace(&cluster, &running, "team").await;
+    for (queue, shown) in [("team", vec!["team", "root"]), ("other", vec![])] {
+        pod_group(&cluster, "team", queue, queue).await;
+        let details = eventually("the pod group is known", async || {
+            let (status, details) = tenant.ask(&format!("/api/v1/workloads/team/{queue}")).await;
+            (status == 200).then_some(details)
+        })
+        .await;
+        let queues: Vec<_> = details["queues"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|queue| queue["name"].clone())
+            .collect();
+        assert_eq!(queues, shown, "{details}");
+        let explained = get(&tenant, &format!("/api/v1/explain/podgroups/team/{queue}")).await;
+        let stands = explained["evidence"]
+            .to_string()
+            .contains(&format!("Queue {queue} holds"));
+        assert_eq!(stands, !shown.is_empty(), "{explained}");
     }
     running.shut_down().await.unwrap();
 }

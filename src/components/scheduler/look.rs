@@ -7,8 +7,11 @@ use crate::engine::Engine;
 use crate::engine::input::Time;
 use crate::mirror::Shard;
 
-/// Answers a request.
+/// Answers a request. One that was given up while it was in the inbox costs nothing.
 pub fn answer(look: Look, engine: &mut Engine, stores: &Stores, shard: &Shard, now: Time) {
+    if is_given_up(&look) {
+        return;
+    }
     let _ = match look {
         Look::JobOrder(reply) => reply.try_send(engine.waiting_in_order(now)).is_ok(),
         Look::Queues(reply) => reply.try_send(engine.see_queues()).is_ok(),
@@ -30,3 +33,18 @@ pub fn answer(look: Look, engine: &mut Engine, stores: &Stores, shard: &Shard, n
         Look::GroupOf(pod, reply) => reply.try_send(engine.see_group_of(&pod)).is_ok(),
     };
 }
+
+/// Whether the receiver of the answer was dropped.
+fn is_given_up(look: &Look) -> bool {
+    match look {
+        Look::JobOrder(reply) => reply.is_closed(),
+        Look::Queues(reply) => reply.is_closed(),
+        Look::Nodes(_, reply) => reply.is_closed(),
+        Look::Groups(_, reply) => reply.is_closed(),
+        Look::Group(_, reply) => reply.is_closed(),
+        Look::GroupOf(_, reply) => reply.is_closed(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

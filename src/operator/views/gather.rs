@@ -1,4 +1,4 @@
-//! Reads the overview from the schedulers, one page at a time, and caches it.
+//! Reads the overview from the schedulers, one page at a time, and caches it. Details of single workloads are read in turn.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -16,15 +16,22 @@ use super::super::lease;
 use super::super::rounds::Shown;
 use super::overview::{Overview, Shard};
 use super::queue_history::QueueHistory;
+use super::turns::{Pause, Turns};
 use super::workloads;
 use crate::api::names::object;
 use crate::api::views::{Meta, WorkloadDetails};
 use crate::clock;
-use crate::components::bus::{GroupKey, Look, Page, QueueSeen, Reply, ToScheduler, WaitingGroup};
+use crate::components::bus::{GroupDetails, GroupKey, Look, Page, QueueSeen, Reply, ToScheduler, WaitingGroup};
 use crate::components::history::History;
 
 /// Interval of attempts to read the queues, while this process does not schedule.
 const RETRY: Duration = Duration::from_secs(2);
+/// The pause after a request for the details of a workload: at most a tenth of the scheduler's time is spent on them. It is limited since the time of a request
+/// includes the rest of the cycle that the scheduler runs when it arrives.
+const PAUSE: Pause = Pause {
+    times: 9,
+    at_most: Duration::from_millis(250),
+};
 
 /// The states of the leader elections.
 #[derive(Clone)]
@@ -52,7 +59,9 @@ pub struct Gatherer {
     /// What queues held.
     pub queue_history: QueueHistory,
     /// The last overview. The first caller that finds it outdated reads the next one, and others wait for it.
-    last: Mutex<Option<Arc<Overview>>>,
+    last: Arc<Mutex<Option<Arc<Overview>>>>,
+    /// Requests for the details of workloads.
+    details: Turns,
 }
 
 impl Gatherer {
@@ -64,7 +73,8 @@ impl Gatherer {
             elections,
             history,
             queue_history: QueueHistory::default(),
-            last: Mutex::new(None),
+            last: Arc::default(),
+            details: Turns::new(PAUSE),
         }
     }
 
@@ -102,91 +112,74 @@ impl Gatherer {
     /// # Errors
     /// The refusal, while the first lists are incomplete.
     pub async fn overview(&self) -> Result<Arc<Overview>, Response> {
-        let mut last = self.last.lock().await;
+        let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some(overview) = last.as_ref().filter(|overview| overview.is_fresh()) {
             return Ok(Arc::clone(overview));
         }
-        // The old overview is dropped first, so that there are never two.
-        *last = None;
-        let shown = self.seen.borrow().clone();
-        let read = match &shown {
-            Some(shown) => self.read(shown).await,
-            None => None,
-        };
-        let overview = Arc::new(read.ok_or_else(not_known)?);
-        *last = Some(Arc::clone(&overview));
-        Ok(overview)
+        let (shown, elections) = (self.seen.borrow().clone(), self.elections.clone());
+        // In a task of its own: if the client gives up, those that wait do not have it read again from the beginning.
+        let reading = tokio::spawn(async move {
+            // The old overview is dropped first, so that there are never two.
+            *last = None;
+            let overview = Arc::new(read(&shown?, &elections).await?);
+            *last = Some(Arc::clone(&overview));
+            Some(overview)
+        });
+        reading.await.ok().flatten().ok_or_else(not_known)
     }
 
-    async fn read(&self, shown: &Shown) -> Option<Overview> {
-        let began = Instant::now();
-        let as_of = clock::now();
-        let mut shards = Vec::new();
-        for (name, scheduler) in shown.shards.iter().zip(shown.bus.schedulers.inboxes()) {
-            // Requested first: on a process that does not schedule it has the fair shares computed that are read next.
-            let order: Vec<WaitingGroup> = look(scheduler, Look::JobOrder).await?;
-            let queues = look(scheduler, Look::Queues).await?;
-            let mut nodes = all(scheduler, Look::Nodes).await?;
-            nodes.sort_by(|left, right| left.name.cmp(&right.name));
-            let mut groups = all(scheduler, Look::Groups).await?;
-            groups.sort_by(|left, right| {
-                let of = |key: &GroupKey| (key.namespace().to_owned(), key.name().to_owned());
-                of(&left.key).cmp(&of(&right.key))
-            });
-            shards.push(Shard {
-                name: name.as_str().into(),
-                leads: self.elections.of(name).leading,
-                nodes,
-                queues,
-                groups,
-                positions: positions(order),
-                shown_queues: OnceLock::new(),
-            });
-        }
-        let meta = self.meta(as_of, &shards);
-        Some(Overview::new(meta, shards, Arc::clone(&shown.stores), began.elapsed()))
-    }
-
-    fn meta(&self, as_of: Timestamp, shards: &[Shard]) -> Meta {
-        let first = shards.first().map_or(object::DEFAULT_SHARD, |shard| &shard.name);
-        Meta {
-            as_of,
-            leads: shards.iter().all(|shard| shard.leads),
-            leader: self.elections.of(first).holder,
-            namespaces_left_out: 0,
-        }
-    }
-
-    /// A workload with its details.
+    /// A workload with its details, for a user.
     ///
     /// # Errors
-    /// The refusal, while the first lists are incomplete.
+    /// The refusal: the first lists are incomplete, or too many requests for details wait.
     pub async fn details(
         &self,
+        user: &str,
         overview: &Overview,
         namespace: &str,
         name: &str,
     ) -> Result<Option<WorkloadDetails>, Response> {
-        let Some(shown) = self.seen.borrow().clone() else {
-            return Err(not_known());
-        };
-        let key = GroupKey::new(namespace, name);
-        for (shard, scheduler) in overview.shards.iter().zip(shown.bus.schedulers.inboxes()) {
-            let found = look(scheduler, |reply| Look::Group(key.clone(), reply)).await;
-            if let Some(details) = found.ok_or_else(not_known)? {
-                return Ok(Some(workloads::details(
-                    overview,
-                    shard,
-                    *details,
-                    self.history.moments(&key),
-                )));
-            }
-        }
-        Ok(None)
+        let wanted = Wanted::Group(GroupKey::new(namespace, name));
+        self.read_details(user, overview, wanted).await
     }
-}
 
-impl Gatherer {
+    /// The workload that a pod belongs to, by the pod's uid.
+    ///
+    /// # Errors
+    /// As for [`Self::details`].
+    pub async fn details_of_pod(
+        &self,
+        user: &str,
+        overview: &Overview,
+        uid: &str,
+    ) -> Result<Option<WorkloadDetails>, Response> {
+        self.read_details(user, overview, Wanted::OfPod(uid.into())).await
+    }
+
+    async fn read_details(
+        &self,
+        user: &str,
+        overview: &Overview,
+        wanted: Wanted,
+    ) -> Result<Option<WorkloadDetails>, Response> {
+        let shown = self.seen.borrow().clone().ok_or_else(not_known)?;
+        let schedulers: Vec<_> = shown.bus.schedulers.inboxes().cloned().collect();
+        let reading = self.details.wait(user, async move {
+            for (at, scheduler) in schedulers.iter().enumerate() {
+                if let Some(details) = wanted.read(scheduler).await? {
+                    return Some(Some((at, details)));
+                }
+            }
+            Some(None)
+        });
+        let Some((at, details)) = reading.await?.ok_or_else(not_known)? else {
+            return Ok(None);
+        };
+        let shard = overview.shards.get(at).ok_or_else(not_known)?;
+        let past = self.history.moments(&details.group.key);
+        Ok(Some(workloads::details(overview, shard, *details, past)))
+    }
+
     /// Pods that name this scheduler are ours.
     pub fn scheduler_name(&self) -> String {
         let shown = self.seen.borrow();
@@ -195,20 +188,66 @@ impl Gatherer {
             .map(|shown| shown.scheduler_name.clone())
             .unwrap_or_default()
     }
+}
 
-    /// The pod group that a pod belongs to.
-    ///
-    /// # Errors
-    /// The refusal, while the first lists are incomplete.
-    pub async fn group_of(&self, pod: &str) -> Result<Option<GroupKey>, Response> {
-        let shown = self.seen.borrow().clone().ok_or_else(not_known)?;
-        for scheduler in shown.bus.schedulers.inboxes() {
-            let found = look(scheduler, |reply| Look::GroupOf(pod.into(), reply)).await;
-            if let Some(group) = found.ok_or_else(not_known)? {
-                return Ok(Some(group));
-            }
+/// The workload whose details are requested.
+enum Wanted {
+    Group(GroupKey),
+    /// That of a pod with this uid.
+    OfPod(Arc<str>),
+}
+
+impl Wanted {
+    /// The details, if it is a workload of this scheduler; `None` if the scheduler is gone.
+    async fn read(&self, scheduler: &mpsc::Sender<ToScheduler>) -> Option<Option<Box<GroupDetails>>> {
+        let group = match self {
+            Self::Group(group) => Some(group.clone()),
+            Self::OfPod(uid) => look_to_the_end(scheduler, |reply| Look::GroupOf(Arc::clone(uid), reply)).await?,
+        };
+        match group {
+            Some(group) => look_to_the_end(scheduler, |reply| Look::Group(group, reply)).await,
+            None => Some(None),
         }
-        Ok(None)
+    }
+}
+
+/// An overview of all shards; `None` while the first lists are incomplete.
+async fn read(shown: &Shown, elections: &Elections) -> Option<Overview> {
+    let began = Instant::now();
+    let as_of = clock::now();
+    let mut shards = Vec::new();
+    for (name, scheduler) in shown.shards.iter().zip(shown.bus.schedulers.inboxes()) {
+        // Requested first: on a process that does not schedule it has the fair shares computed that are read next.
+        let order: Vec<WaitingGroup> = look(scheduler, Look::JobOrder).await?;
+        let queues = look(scheduler, Look::Queues).await?;
+        let mut nodes = all(scheduler, Look::Nodes).await?;
+        nodes.sort_by(|left, right| left.name.cmp(&right.name));
+        let mut groups = all(scheduler, Look::Groups).await?;
+        groups.sort_by(|left, right| {
+            let of = |key: &GroupKey| (key.namespace().to_owned(), key.name().to_owned());
+            of(&left.key).cmp(&of(&right.key))
+        });
+        shards.push(Shard {
+            name: name.as_str().into(),
+            leads: elections.of(name).leading,
+            nodes,
+            queues,
+            groups,
+            positions: positions(order),
+            shown_queues: OnceLock::new(),
+        });
+    }
+    let meta = meta(elections, as_of, &shards);
+    Some(Overview::new(meta, shards, Arc::clone(&shown.stores), began.elapsed()))
+}
+
+fn meta(elections: &Elections, as_of: Timestamp, shards: &[Shard]) -> Meta {
+    let first = shards.first().map_or(object::DEFAULT_SHARD, |shard| &shard.name);
+    Meta {
+        as_of,
+        leads: shards.iter().all(|shard| shard.leads),
+        leader: elections.of(first).holder,
+        namespaces_left_out: 0,
     }
 }
 
@@ -219,6 +258,16 @@ fn not_known() -> Response {
 /// Requests a part of a scheduler's state.
 async fn look<T>(scheduler: &mpsc::Sender<ToScheduler>, question: impl FnOnce(Reply<T>) -> Look) -> Option<T> {
     ask(scheduler, |reply| ToScheduler::Look(question(reply))).await
+}
+
+/// The same without a time limit: it ends once the scheduler has answered, or is gone, so that the next request does not join this one in the inbox.
+async fn look_to_the_end<T>(
+    scheduler: &mpsc::Sender<ToScheduler>,
+    question: impl FnOnce(Reply<T>) -> Look,
+) -> Option<T> {
+    let (reply, mut answer) = mpsc::channel(1);
+    scheduler.send(ToScheduler::Look(question(reply))).await.ok()?;
+    answer.recv().await
 }
 
 /// All pages.
@@ -246,3 +295,6 @@ fn positions(order: Vec<WaitingGroup>) -> HashMap<GroupKey, usize> {
     }
     positions
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,11 +3,11 @@
 //! Requests run one at a time, on a thread of their own, with a pause after each that is a multiple of its time: they take a bounded part of one CPU.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::Response;
 use http_body_util::LengthLimitError;
 use k8s_openapi::api::core::v1 as core;
@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::super::access::refusal;
 use super::super::inspection::{Inspection, Known};
+use super::turns::{Pause, Turns, busy};
 use crate::api::PodGroup;
 use crate::api::views::{Verdict, WhatIfAsked, WouldBind, WouldEvict, WouldWait};
 use crate::clock;
@@ -42,8 +43,11 @@ const TEXT_MAX: usize = 512 << 10;
 const PODS_MAX: usize = 4_096;
 /// Time limit of a request.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The pause after a request, as a multiple of its time.
-const PAUSE: u32 = 4;
+/// The pause after a request.
+const PAUSE: Pause = Pause {
+    times: 4,
+    at_most: Duration::MAX,
+};
 /// Cycles that are run. Pods beyond the minimum of their group may be placed in later ones.
 const CYCLES: usize = 4;
 /// Changes applied between two checks of the clock.
@@ -55,52 +59,6 @@ pub struct WhatIfs {
     receiving: Arc<Semaphore>,
     reading: Turns,
     deciding: Turns,
-}
-
-/// Admits one request at a time, and the next only after a pause.
-struct Turns {
-    turn: Arc<Semaphore>,
-    not_before: Arc<Mutex<Instant>>,
-}
-
-impl Turns {
-    fn new() -> Self {
-        Self {
-            turn: Arc::new(Semaphore::new(1)),
-            not_before: Arc::new(Mutex::new(Instant::now())),
-        }
-    }
-
-    /// Runs the work on a thread of its own; fails if another request is running, or during the pause.
-    async fn take<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
-        let turn = Arc::clone(&self.turn).try_acquire_owned().map_err(|_| busy())?;
-        if Instant::now() < *self.not_before.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Err(busy());
-        }
-        let not_before = Arc::clone(&self.not_before);
-        let done = tokio::task::spawn_blocking(move || {
-            let began = Instant::now();
-            let done = work();
-            let pause = began.elapsed() * PAUSE;
-            *not_before.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + pause;
-            drop(turn);
-            done
-        });
-        done.await.map_err(|_panicked| {
-            let why = "the scheduler cannot decide about these pods".to_owned();
-            refusal(StatusCode::INTERNAL_SERVER_ERROR, why)
-        })
-    }
-}
-
-fn busy() -> Response {
-    let mut response = refusal(
-        StatusCode::TOO_MANY_REQUESTS,
-        "another question is being worked on; ask again".to_owned(),
-    );
-    let after = HeaderValue::from_static("2");
-    response.headers_mut().insert(header::RETRY_AFTER, after);
-    response
 }
 
 /// The body of a request. While it exists, it takes one of the places for those that are received.
@@ -241,8 +199,8 @@ impl WhatIfs {
         Self {
             inspection,
             receiving: Arc::new(Semaphore::new(RECEIVED_AT_ONCE)),
-            reading: Turns::new(),
-            deciding: Turns::new(),
+            reading: Turns::new(PAUSE),
+            deciding: Turns::new(PAUSE),
         }
     }
 

@@ -8,9 +8,10 @@ use k8s_openapi::api::core::v1::PodCondition;
 use super::overview::{Overview, Shard};
 use super::queues;
 use crate::api::names::{condition, reason};
+use crate::api::queue_access::QueueAccess;
 use crate::api::views::{
-    Amounts, Held, Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList,
-    WorkloadOrder, WorkloadState,
+    Amounts, Held, Moment, MomentKind, Pod, PodCounts, PodState, Queue, Verdict, Workload, WorkloadDetails,
+    WorkloadList, WorkloadOrder, WorkloadState,
 };
 use crate::components::bus::{GroupDetails, GroupKey, GroupSeen};
 use crate::engine::decision::Cause;
@@ -228,12 +229,27 @@ pub fn details(overview: &Overview, shard: &Shard, details: GroupDetails, past: 
     let timeline = timeline(&workload, conditions.iter().flatten(), past);
     WorkloadDetails {
         meta: overview.meta.clone(),
-        queues: queues::path_up(overview, shard, &workload.queue),
+        queues: queues_of(overview, shard, &workload),
         workload,
         evidence,
         pods,
         timeline,
     }
+}
+
+/// The queue of a workload and those above it: their figures explain why it waits. None if they do not accept its namespace, since anyone can name a queue.
+fn queues_of(overview: &Overview, shard: &Shard, workload: &Workload) -> Vec<Queue> {
+    let path = queues::path_up(overview, shard, &workload.queue);
+    let mut access = QueueAccess::default();
+    for queue in &path {
+        if let Some(object) = overview.stores.queues.get("", &queue.name) {
+            access.put_queue(&object);
+        }
+    }
+    if access.closed_by(&workload.queue, &workload.namespace).is_some() {
+        return Vec::new();
+    }
+    path
 }
 
 /// The conditions of a pod.

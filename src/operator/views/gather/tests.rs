@@ -1,0 +1,91 @@
+use futures::future::join_all;
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::components::bus;
+use crate::components::leadership::Pools;
+use crate::components::watches::Stores;
+
+/// A client gives up after this time; the scheduler takes longer.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// A gatherer, an overview of its shard, and the inbox of the scheduler.
+fn gatherer() -> (Gatherer, Overview, mpsc::Receiver<ToScheduler>) {
+    let (bus, mut inboxes) = bus::channels(1);
+    let shown = Shown {
+        bus,
+        stores: Arc::default(),
+        shards: vec!["default".to_owned()],
+        pools: Pools::default(),
+        scheduler_name: String::new(),
+    };
+    let elections = Elections {
+        cluster: watch::channel(lease::Status::default()).1,
+        of_shards: watch::channel(BTreeMap::new()).1,
+    };
+    let shard = Shard {
+        name: "default".into(),
+        leads: false,
+        nodes: Vec::new(),
+        queues: Vec::new(),
+        groups: Vec::new(),
+        positions: HashMap::new(),
+        shown_queues: OnceLock::new(),
+    };
+    let meta = meta(&elections, Timestamp::UNIX_EPOCH, std::slice::from_ref(&shard));
+    let overview = Overview::new(meta, vec![shard], Arc::new(Stores::default()), Duration::ZERO);
+    let gatherer = Gatherer::new(watch::channel(Some(shown)).1, elections, History::default());
+    (gatherer, overview, inboxes.schedulers.remove(0))
+}
+
+/// Answers the next request for a pod group: there is none.
+async fn answer(inbox: &mut mpsc::Receiver<ToScheduler>) {
+    let Some(ToScheduler::Look(Look::Group(_, reply))) = inbox.recv().await else {
+        panic!("no request for a pod group");
+    };
+    reply.try_send(None).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_details_that_were_given_up_leave_one_with_the_scheduler() {
+    let (gatherer, overview, mut inbox) = gatherer();
+    let ask = || gatherer.details("tenant", &overview, "team", "train");
+    for _ in 0..20 {
+        assert!(timeout(PATIENCE, ask()).await.is_err());
+        assert!(
+            timeout(PATIENCE, gatherer.details_of_pod("tenant", &overview, "uid"))
+                .await
+                .is_err()
+        );
+    }
+    assert_eq!(inbox.len(), 1);
+    answer(&mut inbox).await;
+    let (details, ()) = tokio::join!(ask(), answer(&mut inbox));
+    assert!(details.unwrap().is_none());
+    assert!(inbox.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_request_for_details_at_a_time_reaches_the_scheduler() {
+    let (gatherer, overview, mut inbox) = gatherer();
+    let all = join_all(["a", "b", "c"].map(|name| gatherer.details("tenant", &overview, "team", name)));
+    let scheduler = async {
+        for _ in 0..3 {
+            // Others could arrive during a cycle.
+            sleep(PATIENCE).await;
+            assert!(inbox.len() <= 1);
+            answer(&mut inbox).await;
+        }
+    };
+    let (all, ()) = tokio::join!(all, scheduler);
+    assert!(all.into_iter().all(|details| details.unwrap().is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overview_is_read_once_however_many_clients_give_up() {
+    let (gatherer, _, inbox) = gatherer();
+    for _ in 0..20 {
+        assert!(timeout(PATIENCE, gatherer.overview()).await.is_err());
+    }
+    assert_eq!(inbox.len(), 1);
+}
