@@ -73,7 +73,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: 
                 note.message.truncate(note.message.floor_char_boundary(MESSAGE_MAX));
                 if !queue.has_space(note.subject.namespace()) {
                     metrics::counter!("unikai_events_dropped_total").increment(1);
-                } else if let Some(write) = digest.take(&note, since) {
+                } else if let Some(write) = digest.take(&note, uid(&note.subject, &stores).as_deref(), since) {
                     queue.put(since + STAY_BEHIND, Waiting { note, write, since });
                 }
             }
@@ -84,6 +84,9 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: 
                         continue;
                     }
                     let Some(context) = context.of_any_term() else { continue };
+                    if let Write::New { .. } = next.write {
+                        digest.sent(&next.note, uid(&next.note.subject, &stores).as_deref());
+                    }
                     let stores = Arc::clone(&stores);
                     writes.spawn(async move {
                         let result = send(&context, &stores, next).await;
@@ -175,18 +178,21 @@ fn event(note: &Note, stores: &Stores, id: &str, count: i32) -> Event {
     }
 }
 
+/// The uid of the object, if it is known.
+fn uid(subject: &Subject, stores: &Stores) -> Option<String> {
+    match subject {
+        Subject::Pod(pod) => Some(pod.uid.to_string()),
+        Subject::PodGroup(group) => stores.pod_groups.uid(group.namespace(), group.name()),
+        Subject::Node(node) => stores.nodes.uid("", node),
+    }
+}
+
 fn about(subject: &Subject, stores: &Stores) -> ObjectReference {
     let (namespace, name) = (subject.namespace(), subject.name());
-    let (api_version, kind, uid) = match subject {
-        Subject::Pod(pod) => ("v1".to_owned(), "Pod", Some(pod.uid.to_string())),
-        Subject::PodGroup(_) => {
-            let uid = stores.pod_groups.uid(namespace, name);
-            (PodGroup::api_version(&()).into_owned(), "PodGroup", uid)
-        }
-        Subject::Node(_) => {
-            let uid = stores.nodes.uid("", name);
-            ("v1".to_owned(), "Node", uid)
-        }
+    let (api_version, kind) = match subject {
+        Subject::Pod(_) => ("v1".to_owned(), "Pod"),
+        Subject::PodGroup(_) => (PodGroup::api_version(&()).into_owned(), "PodGroup"),
+        Subject::Node(_) => ("v1".to_owned(), "Node"),
     };
     let has_namespace = !matches!(subject, Subject::Node(_));
     ObjectReference {
@@ -194,7 +200,7 @@ fn about(subject: &Subject, stores: &Stores) -> ObjectReference {
         kind: Some(kind.to_owned()),
         namespace: has_namespace.then(|| namespace.to_owned()),
         name: Some(name.to_owned()),
-        uid,
+        uid: uid(subject, stores),
         ..ObjectReference::default()
     }
 }
@@ -204,10 +210,61 @@ fn about(subject: &Subject, stores: &Stores) -> ObjectReference {
 mod tests {
     use std::collections::BTreeMap;
 
+    use kube::api::ListParams;
+
     use super::*;
     use crate::components::Settings;
-    use crate::components::bus::PodRef;
-    use crate::components::tests::lab::Lab;
+    use crate::components::bus::{GroupKey, PodRef};
+    use crate::components::tests::lab::{Lab, read, seconds};
+
+    fn note(subject: Subject) -> Note {
+        Note {
+            subject,
+            severity: Severity::Warning,
+            reason: "Unschedulable",
+            message: "no GPUs".to_owned(),
+            source: "kai-scheduler".to_owned(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// `kubectl describe` shows the events about the UID of an object.
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_group_that_is_created_again_has_events_of_its_own() {
+        let lab = Lab::start(Settings::default(), &["ns"]).await;
+        let (notes, inbox) = mpsc::channel(1);
+        tokio::spawn(run(lab.context.clone(), inbox, Arc::clone(&lab.stores)));
+        let say = async || {
+            let note = note(Subject::PodGroup(GroupKey::new("ns", "g")));
+            notes.send(ToEvents::Ours(note)).await.expect("events are written");
+            tokio::time::sleep(seconds(1)).await;
+        };
+        let exists = |uid: &str| {
+            let group = json!({"metadata": {"namespace": "ns", "name": "g", "uid": uid}, "spec": {"minMember": 1}});
+            lab.stores.pod_groups.insert(read(group));
+        };
+        let seen = async || {
+            let events: Api<Event> = Api::namespaced(lab.admin.clone(), "ns");
+            let events = events.list(&ListParams::default()).await.expect("an answer");
+            let events = events.items.into_iter();
+            let mut seen: Vec<_> = events.map(|event| (event.involved_object.uid, event.count)).collect();
+            seen.sort_unstable();
+            seen
+        };
+        let uid = |uid: &str| Some(uid.to_owned());
+        say().await;
+        assert!(seen().await.is_empty(), "it is about to be created");
+        exists("1");
+        say().await;
+        assert_eq!(seen().await, [(uid("1"), Some(1))]);
+
+        exists("2");
+        say().await;
+        assert_eq!(seen().await, [(uid("1"), Some(1)), (uid("2"), Some(1))]);
+        tokio::time::sleep(seconds(60)).await;
+        say().await;
+        assert_eq!(seen().await, [(uid("1"), Some(1)), (uid("2"), Some(2))]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_repeat_creates_an_event_that_could_not_be_created_before() {
@@ -216,14 +273,7 @@ mod tests {
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"namespace": "ns", "name": "p.1a"}});
         assert!(lab.see(&event).await.is_null());
         for count in [7, 9] {
-            let note = Note {
-                subject: Subject::Pod(PodRef::new("ns", "p", "uid-p")),
-                severity: Severity::Warning,
-                reason: "Unschedulable",
-                message: "no GPUs".to_owned(),
-                source: "kai-scheduler".to_owned(),
-                annotations: BTreeMap::new(),
-            };
+            let note = note(Subject::Pod(PodRef::new("ns", "p", "uid-p")));
             let (id, since) = ("1a".to_owned(), Instant::now());
             let write = Write::Again { id, count };
             let waiting = Waiting { note, write, since };

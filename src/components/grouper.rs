@@ -6,13 +6,14 @@
 //! - namespaces take turns, pod by pod (`fair`), so that a tenant with many changes or slow owner reads delays only its own pods;
 //! - `grouped_pods` holds the groups of pods; `writer` writes PodGroups shortly after, and the annotation of pods that are still pending
 //!   then (a pod that is bound at once gets it with its Binding);
-//! - `classes` has groups computed again when priority classes that they name are created or deleted.
+//! - `classes` has groups computed again when priority classes that they name are created or deleted, and `gangs` when pods come or go.
 //!
 //! Absent: pod groups created by other clients. Pods annotated `kai.scheduler/skip-podgrouper`, and ownerless pods that name a group
 //! of their own, are left alone. While grouping is switched off, pods are ignored, and only the scheduler's timestamps are written.
 
 mod absent_classes;
 mod classes;
+mod gangs;
 mod grouped_pods;
 pub mod merge;
 mod writer;
@@ -42,7 +43,7 @@ use crate::components::retry::Backoff;
 use crate::components::watches::Stores;
 use crate::components::write_slots::WriteSlots;
 use crate::components::{Context, Error, panics, pods};
-use grouped_pods::{Entry, GroupedPods, Member};
+use grouped_pods::{Entry, GroupedPods, Member, Stated};
 use writer::{PodGroupWriter, Written};
 
 /// Wait before a pod whose owners cannot be read is tried again: first and longest.
@@ -50,8 +51,6 @@ const RETRY: Backoff = Backoff {
     first: Duration::from_secs(1),
     longest: Duration::from_secs(60),
 };
-/// Wait after a pod has left a gang before its owners are read again: others usually leave with it.
-const AFTER_LEAVING: Duration = Duration::from_secs(1);
 /// Wait before the pods of a deleted pod group are grouped again: usually they are deleted with it.
 const AFTER_DELETION: Duration = Duration::from_secs(1);
 /// Minimum time between two groupings of one pod.
@@ -92,7 +91,7 @@ pub async fn run(
             deliver(&bus.podgroups, ToPodGroups::Unwritten(group)).await?;
         }
         grouper.pass_obstacles_on().await?;
-        let again = [grouper.grouped_pods.next_retry(), grouper.left.next()];
+        let again = [grouper.grouped_pods.next_retry(), grouper.doubted.next()];
         let again = again.into_iter().flatten().min();
         let due = grouper.writer.next_due();
         tokio::select! {
@@ -132,6 +131,8 @@ struct Walked {
     version: u64,
     /// The pod was grouped again because its owners may have changed.
     anew: bool,
+    /// When the walk began, if the pod had no group.
+    came: Option<Instant>,
     /// The result, or the message if the walk panicked.
     found: Result<Result<Found, Failed>, String>,
 }
@@ -144,8 +145,8 @@ struct Grouper {
     grouped_pods: GroupedPods,
     /// Priority classes that exist.
     classes: HashSet<Box<str>>,
-    /// Gangs that pods have left: one of their pods is grouped again.
-    left: Agenda<GroupKey>,
+    /// Gangs whose owners may have changed: one of their pods is grouped again.
+    doubted: Agenda<GroupKey>,
     writer: PodGroupWriter,
     /// Namespaces with the labels that the configuration requires.
     addressed: HashSet<String>,
@@ -195,7 +196,7 @@ impl Grouper {
             bus,
             grouped_pods: GroupedPods::default(),
             classes: HashSet::new(),
-            left: Agenda::default(),
+            doubted: Agenda::default(),
             addressed: HashSet::new(),
             queue: Fair::default(),
             walking: HashSet::new(),
@@ -237,7 +238,7 @@ impl Grouper {
                 self.with_obstacle.remove(uid);
                 self.leaves(uid);
                 if let Some(group) = self.grouped_pods.forget(&pod) {
-                    self.writer.drop_group(&group);
+                    self.writer.lost_last_pod(&group);
                 }
             }
             Change::Deleted(Object::PodGroup(group)) => {
@@ -331,14 +332,6 @@ impl Grouper {
         }
     }
 
-    /// A pod leaves its group. If that is a gang its owner may need fewer pods from now on, and the others would be evicted for those that lack.
-    fn leaves(&mut self, uid: &str) {
-        let group = self.grouped_pods.get(uid).and_then(|entry| entry.group.as_ref());
-        if let Some(group) = group.filter(|group| self.writer.is_gang(group)) {
-            self.left.plan(group, Instant::now() + AFTER_LEAVING);
-        }
-    }
-
     /// Groups some of the queued pods, each namespace in turn, after the earlier results were sent to the scheduler.
     fn group_some(&mut self) {
         while let Some(message) = self.outbox.pop_front() {
@@ -402,7 +395,7 @@ impl Grouper {
         if !pods::is_bound(pod) && entry.is_some_and(|entry| entry.group.is_some()) {
             self.outbox.push_back(ToScheduler::Ungrouped(pods::pod_ref(pod)));
             if let Some(group) = self.grouped_pods.unassign(pod) {
-                self.writer.drop_group(&group);
+                self.writer.lost_last_pod(&group);
             }
         }
         if pods::annotated_group(pod).is_some() {
@@ -458,6 +451,7 @@ impl Grouper {
                 pod: member.clone(),
                 version,
                 anew,
+                came: None,
                 found: Ok(Ok(found)),
             });
         }
@@ -480,6 +474,7 @@ impl Grouper {
             let (anew, is_new) = entry.map_or((false, true), |entry| {
                 (std::mem::take(&mut entry.anew), entry.group.is_none())
             });
+            let came = is_new.then(Instant::now);
             let (stores, owners) = (Arc::clone(&self.stores), Arc::clone(&self.owners));
             let settings = Arc::clone(&self.context.settings);
             self.walks.spawn(async move {
@@ -493,6 +488,7 @@ impl Grouper {
                     pod: member,
                     version,
                     anew,
+                    came,
                     found,
                 }
             });
@@ -563,6 +559,7 @@ impl Grouper {
             pod: member,
             version,
             anew,
+            came,
             found,
         } = walked;
         let Some(entry) = self.grouped_pods.get(&member.uid) else {
@@ -584,6 +581,7 @@ impl Grouper {
                 let others_move = anew && self.writer.has_other_sub_groups(&key, &grouped.group);
                 self.grouped(&member, &pod, *grouped);
                 self.note_absent_classes(&key, &pod, &owners);
+                self.grouped_by(&key, &owners, came);
                 if others_move {
                     self.others_again(&key);
                 }
@@ -625,7 +623,7 @@ impl Grouper {
             self.look_again(&member.uid, attempts + 1);
         }
         if let Some(left) = left {
-            self.writer.drop_group(&left);
+            self.writer.lost_last_pod(&left);
         }
         let group = self.writer.desire(&key, &grouped.group, &self.grouped_pods);
         // Pods of a gang come one after the other: a large group is in memory once while they wait for the scheduler.
@@ -674,8 +672,8 @@ impl Grouper {
             &self.stores.priority_classes,
             &mut grouped.group.spec,
         );
-        let class = |entry: &Entry| {
-            let name = entry.class.as_deref().filter(|name| !name.is_empty())?;
+        let class = |stated: &Stated| {
+            let name = stated.class.as_deref().filter(|name| !name.is_empty())?;
             Some((classes.get("", name)?.value, name.to_owned()))
         };
         if grouped.class_of_pods
@@ -684,7 +682,7 @@ impl Grouper {
             spec.priority_class_name = Some(highest);
         }
         if grouped.preemptibility_of_pods
-            && let Some(strict) = pods.highest(key, |entry| entry.non_preemptible)
+            && let Some(strict) = pods.highest(key, |stated| stated.non_preemptible)
         {
             let value = if strict {
                 preemptibility::NON_PREEMPTIBLE
@@ -769,8 +767,8 @@ impl Grouper {
         let now = Instant::now();
         let due = self.grouped_pods.due(now);
         due.into_iter().for_each(|pod| self.queue.push(pod));
-        for group in self.left.start_due(now) {
-            self.left.finish(&group);
+        for group in self.doubted.start_due(now) {
+            self.doubted.finish(&group);
             if let Some(pod) = self.grouped_pods.one_anew(&group) {
                 self.queue.push(pod);
             }

@@ -46,6 +46,10 @@ struct Said {
     written: Instant,
     /// How often it was written.
     writes: u32,
+    /// The hash of the uid of its object.
+    object: u64,
+    /// Its event is being written, with that uid. Before, the object may not exist yet.
+    is_sent: bool,
 }
 
 /// How many more events may be written about an object.
@@ -62,19 +66,21 @@ pub struct Digest {
     hasher: RandomState,
     /// By the hash of object and reason.
     said: HashMap<u64, Said>,
-    /// By the hash of the object.
+    /// By the hash of the object and its uid.
     allowances: HashMap<u64, Allowance>,
     /// Old entries are removed once there are so many.
     forget_from: usize,
 }
 
 impl Digest {
-    /// Records a note; returns what to write.
-    pub fn take(&mut self, note: &Note, now: Instant) -> Option<Write> {
+    /// Records a note about an object of this uid, if that is known; returns what to write. Another object of the same name gets an event of its own.
+    pub fn take(&mut self, note: &Note, uid: Option<&str>, now: Instant) -> Option<Write> {
         self.forget_old(now);
-        let key = self.hasher.hash_one((&note.subject, note.reason));
+        let key = self.key(note);
         let message = self.hasher.hash_one(&note.message);
-        if let Some(said) = self.said.get_mut(&key).filter(|said| said.message == message) {
+        let object = self.hasher.hash_one(uid);
+        let is_same = |said: &&mut Said| said.message == message && (said.object == object || !said.is_sent);
+        if let Some(said) = self.said.get_mut(&key).filter(is_same) {
             said.count = said.count.saturating_add(1);
             if now.duration_since(said.written) + EARLY < REPEATS.wait(said.writes) {
                 return None;
@@ -85,7 +91,7 @@ impl Digest {
                 count: said.count,
             });
         }
-        if !self.allow(&note.subject, now) {
+        if !self.allow(&note.subject, object, now) {
             metrics::counter!("unikai_events_suppressed_total").increment(1);
             return None;
         }
@@ -98,13 +104,27 @@ impl Digest {
                 count: 1,
                 written: now,
                 writes: 1,
+                object,
+                is_sent: false,
             },
         );
         Some(Write::New { id: text_of(id) })
     }
 
-    fn allow(&mut self, subject: &Subject, now: Instant) -> bool {
-        let key = self.hasher.hash_one(subject);
+    /// A new event is being written, about an object of this uid. It may have been created after the note.
+    pub fn sent(&mut self, note: &Note, uid: Option<&str>) {
+        let (key, object) = (self.key(note), self.hasher.hash_one(uid));
+        if let Some(said) = self.said.get_mut(&key) {
+            (said.object, said.is_sent) = (object, true);
+        }
+    }
+
+    fn key(&self, note: &Note) -> u64 {
+        self.hasher.hash_one((&note.subject, note.reason))
+    }
+
+    fn allow(&mut self, subject: &Subject, object: u64, now: Instant) -> bool {
+        let key = self.hasher.hash_one((subject, object));
         let allowance = self.allowances.entry(key).or_insert(Allowance {
             left: BURST,
             since: now,
@@ -164,12 +184,12 @@ mod tests {
     #[test]
     fn equal_events_are_written_once_and_counted_at_growing_intervals() {
         let (mut digest, start) = (Digest::default(), Instant::now());
-        let Some(Write::New { id }) = digest.take(&note("no GPUs"), start) else {
+        let Some(Write::New { id }) = digest.take(&note("no GPUs"), None, start) else {
             panic!("the first is written")
         };
         let mut counted = Vec::new();
         for second in 1..3_600 {
-            let again = digest.take(&note("no GPUs"), start + Duration::from_secs(second));
+            let again = digest.take(&note("no GPUs"), None, start + Duration::from_secs(second));
             if let Some(Write::Again { id: again, count }) = again {
                 assert_eq!((&again, i64::from(count)), (&id, second as i64 + 1));
                 counted.push(second);
@@ -177,9 +197,21 @@ mod tests {
         }
         assert_eq!(counted, [58, 176, 414, 892, 1_790, 2_688, 3_586]);
         assert!(
-            matches!(digest.take(&note("no CPU"), start), Some(Write::New { .. })),
+            matches!(digest.take(&note("no CPU"), None, start), Some(Write::New { .. })),
             "a new sentence is written at once"
         );
+    }
+
+    #[test]
+    fn an_object_that_is_created_again_has_events_of_its_own() {
+        let (mut digest, now) = (Digest::default(), Instant::now());
+        let mut is_new = |uid: Option<&str>| matches!(digest.take(&note("no GPUs"), uid, now), Some(Write::New { .. }));
+        assert!(is_new(None), "it is about to be created");
+        assert!(!is_new(Some("1")), "its event is not written yet");
+        digest.sent(&note("no GPUs"), Some("1"));
+        let mut is_new = |uid: Option<&str>| matches!(digest.take(&note("no GPUs"), uid, now), Some(Write::New { .. }));
+        assert!(!is_new(Some("1")));
+        assert!(is_new(Some("2")));
     }
 
     #[test]
@@ -187,7 +219,7 @@ mod tests {
         let (mut digest, start) = (Digest::default(), Instant::now());
         let written = |digest: &mut Digest, from: usize, at: Instant| {
             (from..from + 100)
-                .filter(|n| digest.take(&note(&format!("{n}")), at).is_some())
+                .filter(|n| digest.take(&note(&format!("{n}")), None, at).is_some())
                 .count()
         };
         assert_eq!(written(&mut digest, 0, start), 25);
@@ -201,7 +233,8 @@ mod tests {
             for number in 0..20 {
                 let mut note = note("bound");
                 note.subject = Subject::PodGroup(GroupKey::new("ns", &format!("{second}-{number}")));
-                assert!(digest.take(&note, start + Duration::from_secs(second)).is_some());
+                let written = digest.take(&note, None, start + Duration::from_secs(second));
+                assert!(written.is_some());
             }
         }
         // 20 a second for six minutes, and as many again until the table is searched.

@@ -1,6 +1,6 @@
 //! The grouper's state of pods: their groups, their failures, and when each is grouped next. Pure: no clock, no client.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -15,6 +15,15 @@ use crate::components::fair::InNamespace;
 use crate::components::grouping::rules::class_of_pod;
 use crate::components::pods;
 
+/// What a pod itself says about the class and the preemptibility of its group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stated {
+    /// The priority class that it names.
+    pub class: Option<Box<str>>,
+    /// Whether it asks to be non-preemptible; `None` if it says neither.
+    pub non_preemptible: Option<bool>,
+}
+
 /// One pod.
 #[derive(Debug)]
 pub struct Entry {
@@ -28,10 +37,8 @@ pub struct Entry {
     pub bound: bool,
     /// It has succeeded or failed.
     pub finished: bool,
-    /// The priority class that it names.
-    pub class: Option<Box<str>>,
-    /// Whether it asks to be non-preemptible; `None` if it says neither.
-    pub non_preemptible: Option<bool>,
+    /// What it says about its group.
+    stated: Stated,
     /// It names a group.
     pub names_a_group: bool,
     /// It names its group.
@@ -87,11 +94,6 @@ impl Entry {
     /// Whether it waits for a node.
     fn waits(&self) -> bool {
         !(self.bound || self.finished || self.leaving)
-    }
-
-    /// Whether it states the same class and preemptibility.
-    fn states_as(&self, other: &Self) -> bool {
-        (&self.class, self.non_preemptible) == (&other.class, other.non_preemptible)
     }
 
     /// The pod as a member of its group.
@@ -176,8 +178,10 @@ pub struct GroupedPods {
     bound_in: HashMap<GroupKey, Members>,
     /// Priority classes that groups name in vain.
     pub absent_classes: AbsentClasses,
-    /// Groups whose pods do not all state the same class and preemptibility.
-    mixed: HashSet<GroupKey>,
+    /// Groups whose pods have not all stated the same class and preemptibility: how many that have not ended state what.
+    mixed: HashMap<GroupKey, BTreeMap<Stated, usize>>,
+    /// When pods last came to gangs or left them, until the owners of a pod of theirs are read after that.
+    pub changed: HashMap<GroupKey, Instant>,
     /// Pods that have not ended and have no group.
     ungrouped: BTreeSet<Member>,
     retries: BTreeSet<(Instant, String)>,
@@ -202,6 +206,7 @@ impl GroupedPods {
         }
         self.versions += 1;
         self.bind_in(uid, None);
+        self.uncount(uid);
         let earlier = self.pods.remove(uid);
         let known = earlier
             .as_ref()
@@ -213,8 +218,10 @@ impl GroupedPods {
             leaving: false,
             bound: false,
             finished: false,
-            class: class_of_pod(pod).map(Into::into),
-            non_preemptible: non_preemptible(pod),
+            stated: Stated {
+                class: class_of_pod(pod).map(Into::into),
+                non_preemptible: non_preemptible(pod),
+            },
             names_a_group: false,
             names_its_group: false,
             bound_in: None,
@@ -229,11 +236,12 @@ impl GroupedPods {
         };
         entry.see(pod);
         if let Some(group) = &entry.group
-            && earlier.is_some_and(|earlier| !entry.states_as(&earlier))
+            && earlier.is_some_and(|earlier| earlier.stated != entry.stated)
         {
-            self.mixed.insert(group.clone());
+            self.count_all(group);
         }
         self.pods.insert(Arc::clone(&entry.pod.uid), entry);
+        self.count(uid);
         self.index(uid);
         self.index_bound(pod);
         true
@@ -283,6 +291,7 @@ impl GroupedPods {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.drop_retry(uid);
         self.bind_in(uid, None);
+        self.uncount(uid);
         let entry = self.pods.remove(uid)?;
         self.ungrouped.remove(&entry.member());
         self.leave(uid, entry.group?)
@@ -291,6 +300,7 @@ impl GroupedPods {
     /// Records the group of a pod. Returns its previous group if it was the last member of that.
     pub fn assign(&mut self, pod: &Pod, group: GroupKey, sub_group: Option<String>) -> Option<GroupKey> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        self.uncount(uid);
         let entry = self.pods.get_mut(uid)?;
         entry.attempts = 0;
         entry.sub_group = sub_group.map(Into::into);
@@ -303,9 +313,10 @@ impl GroupedPods {
         let left = previous.and_then(|previous| self.leave(&uid, previous));
         self.index(&uid);
         let pair = self.entries(&group).next().zip(self.pods.get(&uid));
-        if pair.is_some_and(|(other, entry)| !entry.states_as(other)) {
-            self.mixed.insert(group.clone());
+        if pair.is_some_and(|(other, entry)| other.stated != entry.stated) {
+            self.count_all(&group);
         }
+        self.count(&uid);
         self.members
             .entry(group)
             .and_modify(|members| members.insert(&uid))
@@ -316,6 +327,7 @@ impl GroupedPods {
     /// A pod is not grouped any more. Returns its group if it was the last member.
     pub fn unassign(&mut self, pod: &Pod) -> Option<GroupKey> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        self.uncount(uid);
         let entry = self.pods.get_mut(uid)?;
         let group = entry.group.take()?;
         entry.sub_group = None;
@@ -325,11 +337,48 @@ impl GroupedPods {
         self.leave(uid, group)
     }
 
+    /// Begins to count what members of a group state. A member that is just recorded or assigned is counted afterwards.
+    fn count_all(&mut self, group: &GroupKey) {
+        if self.mixed.contains_key(group) {
+            return;
+        }
+        let mut counts: BTreeMap<Stated, usize> = BTreeMap::new();
+        for entry in self.entries(group).filter(|entry| !entry.finished) {
+            *counts.entry(entry.stated.clone()).or_default() += 1;
+        }
+        self.mixed.insert(group.clone(), counts);
+    }
+
+    /// Counts what a pod states for its group, unless all pods of that state the same.
+    fn count(&mut self, uid: &str) {
+        if let Some(entry) = self.pods.get(uid).filter(|entry| !entry.finished)
+            && let Some(group) = &entry.group
+            && let Some(counts) = self.mixed.get_mut(group)
+        {
+            *counts.entry(entry.stated.clone()).or_default() += 1;
+        }
+    }
+
+    /// The same before a pod changes or leaves its group.
+    fn uncount(&mut self, uid: &str) {
+        if let Some(entry) = self.pods.get(uid).filter(|entry| !entry.finished)
+            && let Some(group) = &entry.group
+            && let Some(counts) = self.mixed.get_mut(group)
+            && let Some(count) = counts.get_mut(&entry.stated)
+        {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&entry.stated);
+            }
+        }
+    }
+
     /// Removes a member. Returns the group if it was the last one.
     fn leave(&mut self, uid: &str, group: GroupKey) -> Option<GroupKey> {
         if self.members.get_mut(&group).is_some_and(|members| members.remove(uid)) {
             self.members.remove(&group);
             self.mixed.remove(&group);
+            self.changed.remove(&group);
             self.absent_classes.forget(&group);
         }
         (!self.members.contains_key(&group)).then_some(group)
@@ -387,11 +436,17 @@ impl GroupedPods {
         self.bound_in.contains_key(group) || self.entries(group).any(|pod| pod.bound && !pod.finished)
     }
 
-    /// The highest rank of a pod of the group by what pods state themselves. Where all members state the same, only one is looked at.
-    pub fn highest<'a, R: Ord>(&'a self, group: &GroupKey, rank: impl Fn(&'a Entry) -> Option<R>) -> Option<R> {
-        let most = if self.mixed.contains(group) { usize::MAX } else { 1 };
-        let members = self.entries(group).filter(|entry| !entry.finished).take(most);
-        members.chain(self.bound_before(group)).filter_map(rank).max()
+    /// The highest rank of what pods of the group state themselves. Where all members state the same, only one is looked at.
+    pub fn highest<'a, R: Ord>(&'a self, group: &GroupKey, rank: impl Fn(&'a Stated) -> Option<R>) -> Option<R> {
+        let mixed = self.mixed.get(group);
+        let one = match mixed {
+            None => self.entries(group).find(|entry| !entry.finished),
+            Some(_) => None,
+        };
+        let of_entries = one.into_iter().chain(self.bound_before(group));
+        let of_entries = of_entries.map(|entry| &entry.stated);
+        let all = of_entries.chain(mixed.into_iter().flat_map(BTreeMap::keys));
+        all.filter_map(rank).max()
     }
 
     /// A pod that stays in the group: one that waits, else any.

@@ -41,10 +41,12 @@ pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Setting
             .topology_constraint
             .clone_from(&desired.spec.topology_constraint);
     }
-    merged
-        .metadata
-        .owner_references
-        .clone_from(&desired.metadata.owner_references);
+    if desired.metadata.owner_references.is_some() {
+        merged
+            .metadata
+            .owner_references
+            .clone_from(&desired.metadata.owner_references);
+    }
     let frozen = [&settings.queue_label_key, &settings.pools.key];
     let labels = merged.metadata.labels.get_or_insert_default();
     for (key, value) in desired.metadata.labels.iter().flatten() {

@@ -30,6 +30,15 @@ fn group() -> Value {
     })
 }
 
+/// The names of the pod group of a Job's pods.
+fn gang_of(owner: &Value) -> Value {
+    let name = format!("pg-job-{}", owner["uid"].as_str().expect("a uid"));
+    json!({
+        "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+        "metadata": {"namespace": "team", "name": name},
+    })
+}
+
 /// The decision that it begins to run, so many seconds after the beginning of 2026.
 fn started(second: i64) -> GroupTimes {
     GroupTimes {
@@ -90,8 +99,13 @@ impl Case {
 
     /// Another client sets annotations of the pod group, and the watch shows it.
     async fn annotate(&self, annotations: &Value) {
-        let patch = json!({"metadata": {"annotations": annotations}});
-        let changed = self.lab.patch(&group(), patch).await;
+        self.change_metadata(&group(), json!({"annotations": annotations}))
+            .await;
+    }
+
+    /// Another client changes the metadata of a pod group, and the watch shows it.
+    async fn change_metadata(&self, group: &Value, metadata: Value) {
+        let changed = self.lab.patch(group, json!({"metadata": metadata})).await;
         let (changed, _) = self.lab.stores.pod_groups.insert(read(changed));
         self.tell(ToGrouper::Change(Change::Applied(Object::PodGroup(changed))))
             .await;
@@ -194,6 +208,20 @@ async fn times_are_written_before_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn times_are_written_though_the_last_pod_goes_before() {
+    let case = Case::start(Settings::default()).await;
+    case.show_pod().await;
+    let times = ToGrouper::Times(1, vec![started(1)]);
+    let gone = ToGrouper::Change(Change::Deleted(Object::Pod(Arc::new(pod()))));
+    for message in [times, gone] {
+        case.bus.grouper.send(message).await.expect("the grouper runs");
+    }
+    sleep(seconds(2)).await;
+    let written = &case.annotations().await[annotation::LAST_START_TIMESTAMP];
+    assert_eq!(written, "2026-01-01T00:00:01Z");
+}
+
+#[tokio::test(start_paused = true)]
 async fn times_that_could_not_be_written_are_written_later_in_the_same_term_only() {
     let case = Case::start(Settings::default()).await;
     let fail = |times| case.lab.fault(Match::verb_on("patch", "podgroups"), refuse(500), times);
@@ -234,6 +262,34 @@ async fn what_others_change_on_a_pod_group_stays_though_its_pod_was_grouped_befo
     let annotations = case.annotations().await;
     assert_eq!(annotations[annotation::LAST_START_TIMESTAMP], "2026-01-01T00:00:02Z");
     assert_eq!(annotations["note"], "after");
+}
+
+/// As when a Job is deleted with `--cascade=orphan`. If its pod group named it again, the garbage collector would delete that.
+#[tokio::test(start_paused = true)]
+async fn a_pod_group_whose_owner_is_removed_stays_without_one() {
+    let case = Case::start(Settings::default()).await;
+    let owner = case.job(&json!({})).await;
+    let gang = gang_of(&owner);
+    let bound = |owners: Value| -> Pod {
+        read(json!({
+            "metadata": {
+                "namespace": "team", "name": "job-0", "uid": "0", "ownerReferences": owners,
+                "annotations": {annotation::POD_GROUP_NAME: gang["metadata"]["name"]},
+            },
+            "spec": {"schedulerName": "kai-scheduler", "nodeName": "n1", "containers": []},
+            "status": {"phase": "Running"},
+        }))
+    };
+    let owners = async || case.lab.see(&gang).await["metadata"]["ownerReferences"].clone();
+    case.show(bound(json!([owner]))).await;
+    assert_eq!(owners().await[0]["uid"], owner["uid"]);
+
+    case.show(bound(json!(null))).await;
+    case.change_metadata(&gang, json!({"ownerReferences": null})).await;
+    assert_eq!(owners().await, Value::Null);
+    case.change_metadata(&gang, json!({"annotations": {"note": "later"}}))
+        .await;
+    assert_eq!(owners().await, Value::Null);
 }
 
 #[tokio::test(start_paused = true)]

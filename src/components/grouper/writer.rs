@@ -239,6 +239,9 @@ impl PodGroupWriter {
             return None;
         }
         desired_group.written = None;
+        if desired_group.in_place && group.metadata.owner_references.iter().flatten().next().is_none() {
+            self.lost_owners(&key);
+        }
         let differs = self.differs(&key);
         let desired_group = self.desired_groups.get_mut(&key)?;
         if differs && desired_group.in_place {
@@ -250,6 +253,17 @@ impl PodGroupWriter {
             self.queue(&key, delay);
         }
         if is_overruled { self.compare(&key) } else { None }
+    }
+
+    /// Somebody has removed the owners of a group: it stays without them until it is grouped again. `--cascade=orphan` removes an owner from its dependents
+    /// before it is deleted, and if it were written again, the garbage collector would delete the group.
+    fn lost_owners(&mut self, key: &GroupKey) {
+        let Some(mut desired) = self.desired(key) else { return };
+        if desired.metadata.owner_references.take().is_some()
+            && let Some(desired_group) = self.desired_groups.get_mut(key)
+        {
+            desired_group.desired = Compact::json(&mut desired).map(|json| Compact::of(&json));
+        }
     }
 
     /// All groups have been listed: one that was written and is not among them was deleted, maybe before the watch could show it.
@@ -271,7 +285,23 @@ impl PodGroupWriter {
         }
     }
 
-    /// Removes a group that was deleted (remaining pods are grouped again) or has lost its last pod.
+    /// The last pod of a group has gone. The scheduler's timestamps that are not written yet stay until the group is deleted: it may get pods again.
+    pub fn lost_last_pod(&mut self, key: &GroupKey) {
+        if let Some(desired_group) = self.desired_groups.get_mut(key) {
+            *desired_group = DesiredGroup {
+                times: desired_group.times.take(),
+                written: desired_group.written.take(),
+                failures: desired_group.failures,
+                ..DesiredGroup::default()
+            };
+        }
+        // A write of them is planned or under way.
+        if !self.differs(key) {
+            self.drop_group(key);
+        }
+    }
+
+    /// Removes a group that was deleted; remaining pods are grouped again.
     pub fn drop_group(&mut self, key: &GroupKey) {
         self.desired_groups.remove(key);
         if self.agenda.is_running(key) {

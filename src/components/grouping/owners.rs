@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, GetParams, GroupVersionKind, ListParams, Request};
 use kube::discovery::{self, Scope};
 use kube::{Api, Client};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 mod cache;
@@ -234,6 +234,13 @@ impl Owners {
             .filter(|owner| self.owners.invalidate(namespace, &Named::of(namespace, owner)));
         let owners = doubted.count() > 0;
         self.objects.invalidate_all(namespace) || owners
+    }
+
+    /// Whether these owners of a pod of the namespace were read at that time or later, as far as is known.
+    #[must_use]
+    pub fn are_read_since(&self, namespace: &str, chain: &[Arc<Workload>], time: Instant) -> bool {
+        let mut owners = chain.iter().map(|owner| Named::of(namespace, owner));
+        owners.all(|owner| self.owners.is_since(namespace, &owner, time))
     }
 
     /// Another object from the cache.

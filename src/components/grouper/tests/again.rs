@@ -1,9 +1,12 @@
 //! Pods that are grouped again though they have not changed, and groups of pods that state different things.
 
+use std::cell::Cell;
+
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 
 use super::*;
 use crate::components::tests::idle_context;
+use crate::components::tests::lab::MOMENT;
 use crate::components::watches::Key;
 
 /// A pod of the owner, with further metadata.
@@ -26,12 +29,7 @@ fn asks_for(pods: &str) -> Value {
 impl Case {
     /// The spec of the Job's pod group, as it is stored.
     async fn gang(&self, owner: &Value) -> Value {
-        let name = format!("pg-job-{}", owner["uid"].as_str().expect("a uid"));
-        let group = json!({
-            "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
-            "metadata": {"namespace": "team", "name": name},
-        });
-        self.lab.see(&group).await["spec"].clone()
+        self.lab.see(&gang_of(owner)).await["spec"].clone()
     }
 
     /// The user changes annotations of the Job, of which nobody is told.
@@ -56,6 +54,14 @@ impl Case {
             Change::Deleted(Object::PriorityClass(Arc::new(class)))
         };
         self.tell(ToGrouper::Change(change)).await;
+    }
+
+    /// The watch shows a pod, and the next change follows at once.
+    async fn show_soon(&self, pod: Pod) {
+        let (pod, _) = self.lab.stores.pods.insert(pod);
+        let shown = ToGrouper::Change(Change::Applied(Object::Pod(pod)));
+        self.bus.grouper.send(shown).await.expect("the grouper runs");
+        sleep(MOMENT).await;
     }
 
     /// The watch shows that the pod is gone.
@@ -104,6 +110,46 @@ async fn a_gang_that_pods_leave_follows_its_owner() {
     case.annotate_job(asks_for("1")).await;
     case.gone(leaving).await;
     assert_eq!(case.gang(&owner).await["minMember"], 1);
+}
+
+/// As when a Ray cluster is scaled up just after its first pod was grouped.
+#[tokio::test(start_paused = true)]
+async fn a_gang_whose_owner_changes_just_after_it_was_read_follows_it() {
+    let mut case = Case::start(Settings::default()).await;
+    let owner = case.job(&asks_for("3")).await;
+    case.show_soon(pod_of(&owner, "p0", &json!({}))).await;
+    case.annotate_job(asks_for("4")).await;
+    case.show_soon(pod_of(&owner, "p1", &json!({}))).await;
+    sleep(seconds(60)).await;
+    assert_eq!(case.gang(&owner).await["minMember"], 4);
+    assert_eq!(case.groupings(), 3, "one pod is grouped again, once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_whose_owner_changes_between_two_pods_that_come_within_a_moment_follows_it() {
+    let mut case = Case::start(Settings::default()).await;
+    let owner = case.job(&asks_for("3")).await;
+    // The owner is read for the first pod and for the third.
+    for (name, wait) in [("p0", 900), ("p1", 200), ("p2", 100)] {
+        case.show_soon(pod_of(&owner, name, &json!({}))).await;
+        sleep(Duration::from_millis(wait)).await;
+    }
+    case.annotate_job(asks_for("4")).await;
+    case.show_soon(pod_of(&owner, "p3", &json!({}))).await;
+    sleep(seconds(60)).await;
+    assert_eq!(case.gang(&owner).await["minMember"], 4);
+    assert!(case.groupings() <= 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_group_that_starts_with_the_first_are_grouped_once() {
+    let mut case = Case::start(Settings::default()).await;
+    let owner = case.job(&json!({})).await;
+    for name in ["p0", "p1", "p2"] {
+        case.show_soon(pod_of(&owner, name, &json!({}))).await;
+    }
+    sleep(seconds(60)).await;
+    assert_eq!(case.groupings(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,6 +320,7 @@ async fn what_was_found_before_a_priority_class_was_created_does_not_count() {
         pod: member.clone(),
         version: grouper.grouped_pods.get(&member.uid).expect("a pod").version,
         anew: false,
+        came: None,
         found: Ok(Ok(Found::Skipped)),
     };
     grouper.class_changed("urgent", true);
@@ -341,6 +388,51 @@ async fn after_a_restart_bound_pods_count_for_their_group_before_they_are_groupe
         json!(["train", null]),
         "it has pods that run"
     );
+}
+
+#[test]
+fn a_group_of_many_pods_that_state_different_things_is_not_searched_for_each_of_them() {
+    let key = GroupKey::new("team", "pg-job-j");
+    let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "j", "controller": true});
+    let says = |at: usize, says: &str| {
+        let labels = json!({"labels": {label::PREEMPTIBILITY: says}});
+        pod_of(&owner, &format!("p{at}"), &labels)
+    };
+    let mut pods = GroupedPods::default();
+    let add = |pods: &mut GroupedPods, pod: Pod| {
+        pods.record(&pod);
+        pods.assign(&pod, key.clone(), None);
+    };
+    // Whether it is non-preemptible, and how many were looked at.
+    let strictest = |pods: &GroupedPods| {
+        let looked_at = Cell::new(0);
+        let strictest = pods.highest(&key, |stated| {
+            looked_at.set(looked_at.get() + 1);
+            stated.non_preemptible
+        });
+        (strictest, looked_at.get())
+    };
+    for at in 0..100 {
+        add(&mut pods, says(at, "preemptible"));
+    }
+    assert_eq!(strictest(&pods), (Some(false), 1));
+    for odd in [50, 100] {
+        add(&mut pods, says(odd, "non-preemptible"));
+        assert_eq!(strictest(&pods), (Some(true), 2));
+        add(&mut pods, says(odd, "preemptible"));
+        assert_eq!(strictest(&pods), (Some(false), 1));
+    }
+
+    let mut last = says(7, "non-preemptible");
+    add(&mut pods, last.clone());
+    last.status.as_mut().expect("a status").phase = Some("Succeeded".to_owned());
+    pods.record(&last);
+    assert_eq!(strictest(&pods), (Some(false), 1), "it has ended");
+    pods.forget(&last);
+    for at in 0..=100 {
+        pods.forget(&says(at, ""));
+    }
+    assert_eq!(strictest(&pods), (None, 0));
 }
 
 #[test]

@@ -122,6 +122,14 @@ impl<K: Clone + Eq + Hash, T> NamespaceCache<K, T> {
         entries.keep_within_bounds();
     }
 
+    /// Whether the entry of an object is not older, if there is one.
+    pub fn is_since(&self, namespace: &str, key: &K, time: Instant) -> bool {
+        let cache = self.lock();
+        let entries = cache.namespaces.get(namespace);
+        let entry = entries.and_then(|entries| entries.entries.get(key));
+        entry.is_none_or(|entry| entry.since >= time)
+    }
+
     /// Invalidates an object, unless it was just read. Returns whether it will be read again.
     pub fn invalidate(&self, namespace: &str, key: &K) -> bool {
         let mut cache = self.lock();
