@@ -22,6 +22,7 @@ mod groups;
 mod limit;
 mod multi_step;
 mod notes;
+mod open_claims;
 mod outcomes;
 mod requests;
 mod reservation;
@@ -55,7 +56,7 @@ use after_evictions::{AfterEvictions, Released};
 use attempt::{Attempt, Ending, Report};
 use audit::Audit;
 use bind_request::BindRequestAction;
-use carry_out::{carry_out, ended, go_through};
+use carry_out::{Finished, carry_out, ended, go_through};
 use cleanup::Cleanup;
 use endings::{count, count_failure, faulty, record_latency};
 use evictions::Evictions;
@@ -160,15 +161,6 @@ const UNDER_WAY_PER_NAMESPACE: usize = UNDER_WAY_MAX / 4;
 const TERM_OVER: &str = "the term of leadership in which it was decided is over";
 /// Listeners whose kinds must have caught up before the binder deletes reservation pods or carries out bind requests.
 const DECIDED_BY: [Listener; 2] = [Listener::Binder, Listener::BinderOnceListed];
-
-/// A multi-step bind that has ended.
-struct Finished {
-    bind: OrderedBind,
-    report: Report,
-    resumed: Option<Arc<BindRequest>>,
-    /// False: it was not begun, as another bind of the pod is open, or an eviction for it was refused.
-    started: bool,
-}
 
 struct Binder {
     context: Context,
@@ -372,6 +364,7 @@ impl Binder {
                 bind,
                 report,
                 resumed: None,
+                waits,
                 started: false,
             }
         });
@@ -627,7 +620,7 @@ impl Binder {
             Job::Bind(bind) => {
                 record_latency(&report);
                 self.binding.done(&bind.placement.pod.namespace);
-                self.record_ending(bind, &report, false);
+                self.record_ending(bind, &report, Waits::default(), false);
                 notes::of_bind(&self.context.settings, bind, &report)
             }
             Job::Evict(evict) => {
@@ -651,8 +644,8 @@ impl Binder {
     }
 
     /// Records how a bind ended, as long as its pod exists.
-    fn record_ending(&mut self, bind: &OrderedBind, report: &Report, opened: bool) {
-        self.failures.note(bind, report, opened);
+    fn record_ending(&mut self, bind: &OrderedBind, report: &Report, waits: Waits, opened: bool) {
+        self.failures.note(bind, report, waits, opened);
         self.forget_if_gone(&bind.placement.pod);
     }
 
@@ -676,6 +669,7 @@ impl Binder {
             bind,
             report,
             resumed,
+            waits,
             started,
         } = finished;
         if !started {
@@ -685,7 +679,7 @@ impl Binder {
         let pod = &bind.placement.pod;
         self.waiting_multi_step.done(&pod.namespace);
         let bound = report.ending == Ending::Done;
-        self.reviews.steps_end(&pod.uid, bound);
+        let is_told = self.reviews.steps_end(&pod.uid, bound);
         let ids: Vec<GroupId> = multi_step::group_ids(&bind);
         let shown = self.stores.pods.get(&pod.namespace, &pod.name);
         // A pod that is gone meanwhile uses nothing, and no further event will come for it.
@@ -694,11 +688,12 @@ impl Binder {
             .is_some_and(|shown| shown.metadata.uid.as_deref() == Some(&*pod.uid) && !pods::is_finished(shown));
         // As long as it may be bound, its device is not given to others.
         self.groups.close(pod, &ids, (bound || report.uncertain) && stays, now);
-        if shown.as_ref().is_some_and(|shown| pods::is_bound(shown)) {
+        // The store is ahead of the changes: an older one may still be to come that shows the pod unbound.
+        if is_told && shown.as_ref().is_some_and(|shown| pods::is_bound(shown)) {
             self.groups.shown_bound(&pod.uid);
         }
         let wait_after_failure = self.failures.waits(&bind).pod;
-        self.record_ending(&bind, &report, self.groups.is_only_user(pod, &ids));
+        self.record_ending(&bind, &report, waits, self.groups.is_only_user(pod, &ids));
         let wait = match &report.ending {
             Ending::Done => Duration::ZERO,
             Ending::Overtaken => RETRY.first,

@@ -6,7 +6,8 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
 use crate::api::names::label;
@@ -45,11 +46,14 @@ impl GpuOperator {
         }
     }
 
-    /// Whether containers get GPUs by CDI.
-    pub async fn cdi(&self, setting: Cdi) -> bool {
+    /// Whether containers get GPUs by CDI. While the API server does not answer, its last answer counts.
+    ///
+    /// # Errors
+    /// If it has not answered yet. No answer is assumed, as containers keep the names that they are given.
+    pub async fn cdi(&self, setting: Cdi) -> Result<bool, kube::Error> {
         match setting {
-            Cdi::True => return true,
-            Cdi::False => return false,
+            Cdi::True => return Ok(true),
+            Cdi::False => return Ok(false),
             Cdi::Auto => {}
         }
         // Concurrent callers wait here for the same answer.
@@ -57,10 +61,15 @@ impl GpuOperator {
         if let Some((cdi, at)) = *known
             && at.elapsed() < CACHED_FOR
         {
-            return cdi;
+            return Ok(cdi);
         }
         let before = known.map(|(cdi, _)| cdi);
-        let cdi = self.read_policies().await.or(before).unwrap_or(false);
+        let cdi = match (self.read_policies().await, before) {
+            (Ok(cdi), _) | (Err(_), Some(cdi)) => cdi,
+            // Without the right to read it there will be no other answer.
+            (Err(kube::Error::Api(status)), None) if status.code == 403 => false,
+            (Err(error), None) => return Err(error),
+        };
         if before != Some(cdi) {
             info!(
                 cdi,
@@ -68,11 +77,11 @@ impl GpuOperator {
             );
         }
         *known = Some((cdi, Instant::now()));
-        cdi
+        Ok(cdi)
     }
 
-    /// Reads the ClusterPolicies; `None`: the API server did not answer.
-    async fn read_policies(&self) -> Option<bool> {
+    /// Reads the ClusterPolicies.
+    async fn read_policies(&self) -> Result<bool, kube::Error> {
         let resource = ApiResource {
             group: "nvidia.com".to_owned(),
             version: "v1".to_owned(),
@@ -82,15 +91,15 @@ impl GpuOperator {
         };
         let api: Api<DynamicObject> = Api::all_with(self.reads.clone(), &resource);
         let first = ListParams::default().limit(1);
-        match tokio::time::timeout(TIMEOUT, api.list(&first)).await {
-            Ok(Ok(policies)) => Some(policies.items.first().is_some_and(is_by_cdi)),
+        let late = |elapsed: Elapsed| Err(kube::Error::Service(elapsed.into()));
+        match timeout(TIMEOUT, api.list(&first)).await.unwrap_or_else(late) {
+            Ok(policies) => Ok(policies.items.first().is_some_and(is_by_cdi)),
             // Without the GPU operator there is no such kind.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Some(false),
-            Ok(Err(error)) => {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            Err(error) => {
                 debug!(%error, "the GPU operator's ClusterPolicy cannot be read");
-                None
+                Err(error)
             }
-            Err(_elapsed) => None,
         }
     }
 }

@@ -11,10 +11,25 @@ use super::failures::Waits;
 use super::multi_step::MultiStepBind;
 use super::outcomes::not_bound;
 use super::requests::Caller;
-use super::{Finished, Job, TERM_OVER, bind_request, cleanup, multi_step};
+use super::{Job, TERM_OVER, bind_request, cleanup, multi_step};
+use crate::api::BindRequest;
 use crate::clock;
 use crate::components::bus::{BindSeen, Bus, OrderedBind, StepLog, TraceEvent};
 use crate::components::panics;
+
+/// A multi-step bind that has ended.
+pub struct Finished {
+    /// The bind.
+    pub bind: OrderedBind,
+    /// How it ended.
+    pub report: Report,
+    /// The request by which it was resumed.
+    pub resumed: Option<Arc<BindRequest>>,
+    /// The delays with which it was started.
+    pub waits: Waits,
+    /// False: it was not begun, as another bind of the pod is open, or an eviction for it was refused.
+    pub started: bool,
+}
 
 /// Carries out a job of one request. `caller`: of the same term as `attempt`.
 pub async fn carry_out(attempt: &Attempt, caller: &Caller, job: &Job) -> Report {
@@ -117,6 +132,7 @@ pub async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Fi
         bind,
         report,
         resumed: resumes,
+        waits,
         started: true,
     }
 }

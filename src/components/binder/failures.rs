@@ -44,6 +44,8 @@ pub struct Waits {
     pub pod: Duration,
     /// The delay of opening another GPU on the node.
     pub node: Duration,
+    /// How often none could be opened there before.
+    pub node_failures: u32,
 }
 
 impl Failures {
@@ -55,6 +57,7 @@ impl Failures {
         Waits {
             pod: RETRY.wait(pod + 1),
             node: OPEN_AGAIN.wait(node + 1),
+            node_failures: node,
         }
     }
 
@@ -86,8 +89,8 @@ impl Failures {
         }
     }
 
-    /// Records how a bind ended. `opened`: it has opened GPUs for sharing.
-    pub fn note(&mut self, bind: &OrderedBind, report: &Report, opened: bool) {
+    /// Records how a bind ended that was started with these delays. `opened`: it has opened GPUs for sharing.
+    pub fn note(&mut self, bind: &OrderedBind, report: &Report, waits: Waits, opened: bool) {
         let (pod, node) = (&bind.placement.pod.uid, &bind.placement.node);
         if !matches!(report.ending, Ending::Failed(_)) {
             self.pods.remove(pod);
@@ -96,10 +99,17 @@ impl Failures {
             }
             return;
         }
+        if !report.tried {
+            return;
+        }
         self.free_space();
         *self.pods.entry(Arc::clone(pod)).or_default() += 1;
         if report.no_device {
-            *self.nodes.entry(Arc::clone(node)).or_default() += 1;
+            let failures = self.nodes.entry(Arc::clone(node)).or_default();
+            // One reservation fails for all binds that wait for it, and counts once.
+            if *failures <= waits.node_failures {
+                *failures += 1;
+            }
         }
     }
 }
@@ -116,6 +126,12 @@ mod tests {
         let pod = json!({"metadata": {"namespace": "ns", "name": pod, "uid": pod}});
         let (request, pod) = (serde_json::from_value(request), serde_json::from_value(pod));
         bind_request::bind(&request.unwrap(), &pod.unwrap(), "", Some(Vec::new())).unwrap()
+    }
+
+    /// A bind that starts now ends so.
+    fn end(failures: &mut Failures, bind: &OrderedBind, report: &Report, opened: bool) {
+        let waits = failures.waits(bind);
+        failures.note(bind, report, waits, opened);
     }
 
     fn without_device() -> Report {
@@ -167,10 +183,18 @@ mod tests {
     }
 
     #[test]
+    fn a_bind_that_was_not_attempted_does_not_count_as_failed() {
+        let mut failures = Failures::default();
+        let not_tried = Report::not_tried("not the leader");
+        end(&mut failures, &bind("a", "n"), &not_tried, false);
+        assert_eq!(waits(&failures, "a", "n"), (1, 10));
+    }
+
+    #[test]
     fn deleted_pods_have_no_backoff() {
         let mut failures = Failures::default();
         failures.note_eviction(&pod("a"), &refused());
-        failures.note(&bind("a", "n"), &refused(), false);
+        end(&mut failures, &bind("a", "n"), &refused(), false);
         failures.forget("a");
         assert!(failures.kept.is_empty() && failures.pods.is_empty());
     }
@@ -181,7 +205,7 @@ mod tests {
         let waited: Vec<_> = (0..8)
             .map(|_| {
                 let wait = waits(&failures, "a", "n");
-                failures.note(&bind("a", "n"), &refused(), false);
+                end(&mut failures, &bind("a", "n"), &refused(), false);
                 wait
             })
             .collect();
@@ -191,7 +215,7 @@ mod tests {
             "that is not the node's fault"
         );
         assert_eq!(waits(&failures, "b", "n"), (1, 10), "others do not share its wait");
-        failures.note(&bind("a", "n"), &Report::new(Ending::Done), false);
+        end(&mut failures, &bind("a", "n"), &Report::new(Ending::Done), false);
         assert_eq!(waits(&failures, "a", "n"), (1, 10));
     }
 
@@ -200,24 +224,41 @@ mod tests {
         let mut failures = Failures::default();
         let waited: Vec<_> = (0..7)
             .map(|_| {
-                failures.note(&bind("a", "n"), &without_device(), false);
+                end(&mut failures, &bind("a", "n"), &without_device(), false);
                 waits(&failures, "b", "n").1
             })
             .collect();
         assert_eq!(waited, [20, 40, 80, 160, 300, 300, 300]);
-        failures.note(&bind("b", "n"), &Report::new(Ending::Done), false);
+        end(&mut failures, &bind("b", "n"), &Report::new(Ending::Done), false);
         assert_eq!(waits(&failures, "b", "n").1, 300, "bound to a GPU that was open");
-        failures.note(&bind("b", "n"), &Report::new(Ending::Done), true);
+        end(&mut failures, &bind("b", "n"), &Report::new(Ending::Done), true);
         assert_eq!(waits(&failures, "b", "n").1, 10);
+    }
+
+    #[test]
+    fn a_reservation_that_fails_counts_once_for_all_binds_that_waited_for_it() {
+        let mut failures = Failures::default();
+        for wait in [20, 40] {
+            let waiting = ["a", "b", "c", "d", "e"].map(|pod| bind(pod, "n"));
+            let started = failures.waits(&waiting[0]);
+            for bind in &waiting {
+                failures.note(bind, &without_device(), started, false);
+            }
+            assert_eq!(waits(&failures, "f", "n").1, wait);
+        }
+        assert_eq!(waits(&failures, "a", "n").0, 4, "each pod waits longer");
     }
 
     #[test]
     fn failures_take_bounded_room() {
         let mut failures = Failures::default();
         let half = FAILURES_MAX / 2;
-        (0..half).for_each(|n| failures.note(&bind(&format!("p{n}"), &format!("n{n}")), &without_device(), false));
+        for n in 0..half {
+            let bind = bind(&format!("p{n}"), &format!("n{n}"));
+            end(&mut failures, &bind, &without_device(), false);
+        }
         assert_eq!((failures.pods.len(), failures.nodes.len()), (half, half));
-        failures.note(&bind("more", "n"), &refused(), false);
+        end(&mut failures, &bind("more", "n"), &refused(), false);
         assert_eq!((failures.pods.len(), failures.nodes.len()), (1, 0));
         (1..FAILURES_MAX).for_each(|n| failures.note_eviction(&pod(&n.to_string()), &refused()));
         assert_eq!(failures.kept.len(), FAILURES_MAX - 1);

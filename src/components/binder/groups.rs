@@ -388,7 +388,7 @@ impl Groups {
         }
     }
 
-    /// The watch shows the pod bound: its labels say which groups it uses.
+    /// A change has shown the pod bound: its labels say which groups it uses.
     pub fn shown_bound(&mut self, uid: &Arc<str>) {
         self.arrived.remove(uid);
     }

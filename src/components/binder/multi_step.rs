@@ -162,6 +162,7 @@ struct Done {
 impl MultiStepBind {
     /// Runs the stages. On failure everything but the bind request is undone, unless the pod may be bound; the request is returned with the report.
     pub async fn run(&self) -> (Report, Option<BindRequest>) {
+        let waiting = self.caller.open_claims.begin(&self.bind.placement.volumes);
         let mut done = Done::default();
         let mut report = Report::new(Ending::Done);
         for stage in STAGES {
@@ -172,6 +173,8 @@ impl MultiStepBind {
                 if matches!(report.ending, Ending::Failed(_)) {
                     // At shutdown the bind request and all writes stay: the next leader resumes. So they do if the pod may be bound.
                     if !self.caller.context.shutdown.is_cancelled() && !report.uncertain {
+                        // Only what other binds wait for stays.
+                        drop(waiting);
                         self.undo(&done).await;
                     }
                     report.cause = stage.cause().unwrap_or(report.cause);
@@ -456,8 +459,15 @@ impl MultiStepBind {
         let pod = self.pod()?;
         let node = self.stores.nodes.get("", &self.bind.placement.node);
         let sharing = &self.caller.context.settings.sharing;
+        let gpu_operator = &self.caller.gpu_operator;
+        let read = self.caller.call("read the GPU operator's ClusterPolicy", || {
+            gpu_operator.cdi(sharing.cdi)
+        });
+        let cdi = Box::pin(read)
+            .await
+            .map_err(|error| Stop::of(error, "the GPU operator's ClusterPolicy cannot be read"))?;
         let words = Variables {
-            cdi: self.caller.gpu_operator.cdi(sharing.cdi).await,
+            cdi,
             hami_core: sharing.hami_core,
         };
         let maps = fraction::config_maps(&self.bind, &pod, node.as_deref(), &done.devices, words);

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::claim_turns::ClaimTurns;
+use super::open_claims::OpenClaims;
 use crate::components::Context;
 use crate::components::gpu_operator::GpuOperator;
 use crate::components::retry::{Backoff, Failure, LAGGING, asked_pause, failure};
@@ -46,6 +47,8 @@ pub struct Caller {
     pub runtime_classes: Arc<RuntimeClasses>,
     /// Turns of writing resource claims.
     pub claim_turns: Arc<ClaimTurns>,
+    /// Volume claims that open binds wait for.
+    pub open_claims: Arc<OpenClaims>,
     turns: Arc<Semaphore>,
 }
 
@@ -58,6 +61,7 @@ impl Caller {
             runtime_classes: Arc::new(RuntimeClasses::new(context.reads.clone())),
             context,
             claim_turns: Arc::default(),
+            open_claims: Arc::default(),
             turns: Arc::new(Semaphore::new(at_once)),
         }
     }

@@ -92,12 +92,13 @@ impl Reviews {
         self.in_steps.insert(Arc::clone(uid), false);
     }
 
-    /// It has ended; `bound`: the pod is bound now.
-    pub fn steps_end(&mut self, uid: &Arc<str>, bound: bool) {
+    /// It has ended; `bound`: the pod is bound now. Returns whether a change has shown since that the pod is bound or gone.
+    pub fn steps_end(&mut self, uid: &Arc<str>, bound: bool) -> bool {
         let shown = self.in_steps.remove(uid).unwrap_or(true);
         if bound && !shown {
             self.bound.insert(Arc::clone(uid));
         }
+        shown
     }
 
     /// Whether a bind of the pod in several steps is open.

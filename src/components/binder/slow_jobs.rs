@@ -33,10 +33,46 @@ impl SlowJobs {
         if let Ok(ended) = timeout(LAGGING, &mut job).await {
             return ended;
         }
-        self.count.fetch_add(1, Ordering::Relaxed);
+        let _slow = Slow::begin(self);
         self.news.notify_one();
-        let ended = job.await;
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        ended
+        job.await
+    }
+}
+
+/// A job that is slow. It counts until this is dropped, also if the job panics.
+struct Slow<'a>(&'a SlowJobs);
+
+impl<'a> Slow<'a> {
+    fn begin(jobs: &'a SlowJobs) -> Self {
+        jobs.count.fetch_add(1, Ordering::Relaxed);
+        Self(jobs)
+    }
+}
+
+impl Drop for Slow<'_> {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::components::panics;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_job_that_panics_is_counted_no_more() {
+        let jobs = SlowJobs::default();
+        let job = async {
+            sleep(Duration::from_secs(2)).await;
+            panic!("a fault");
+        };
+        let ended = panics::caught(jobs.watch::<()>(job)).await;
+        assert_eq!(ended, Err("a fault".to_owned()));
+        assert_eq!(jobs.count(), 0);
     }
 }

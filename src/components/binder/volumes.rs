@@ -2,7 +2,7 @@
 //! until all claims are bound.
 //!
 //! Each step is idempotent. If the bind fails, unbound volumes lose their `claimRef`
-//! again, and claims the annotation, so that the pod may be placed on another node.
+//! again, and claims the annotation, so that the pod may be placed on another node, unless another open bind waits for the claim.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -276,7 +276,8 @@ impl Volumes<'_> {
         })
     }
 
-    /// Undoes the writes for unbound claims. Claims that are being bound right now are not touched.
+    /// Undoes the writes for unbound claims. Claims that are being bound right now are not touched, nor those that another open bind waits for: it has the same
+    /// writes to undo if it fails.
     pub async fn undo(&self, written: &Written) {
         for (volume, claim) in &written.claimed {
             if let Err(error) = self.clear_claim_ref(volume, claim).await {
@@ -284,7 +285,7 @@ impl Volumes<'_> {
             }
         }
         for claim in &written.selected {
-            let cleared = match self.unbound(claim).await {
+            let cleared = match self.is_unused(claim).await {
                 Ok(true) => self.annotate(claim, None).await,
                 Ok(false) => Ok(()),
                 Err(error) => Err(error),
@@ -302,7 +303,7 @@ impl Volumes<'_> {
                 return Ok(());
             };
             let phase = found.status.as_ref().and_then(|status| status.phase.as_deref());
-            if !belongs_to(&found, claim) || phase == Some("Bound") || !self.unbound(claim).await? {
+            if !belongs_to(&found, claim) || phase == Some("Bound") || !self.is_unused(claim).await? {
                 return Ok(());
             }
             let before = if found.annotations().contains_key(names::BOUND_BY_CONTROLLER) {
@@ -321,17 +322,18 @@ impl Volumes<'_> {
         Ok(())
     }
 
-    /// Whether a claim still exists and names no volume.
-    async fn unbound(&self, claim: &PersistentVolumeClaim) -> Result<bool, RequestError> {
+    /// Whether a claim still exists and names no volume, and no open bind waits for it.
+    async fn is_unused(&self, claim: &PersistentVolumeClaim) -> Result<bool, RequestError> {
         let namespace = &self.bind.placement.pod.namespace;
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.caller.context.reads.clone(), namespace);
         let name = claim.name_any();
         let found = self.caller.call("read a claim", || api.get_opt(&name)).await?;
         let found = found.filter(|found| found.metadata.uid == claim.metadata.uid);
-        Ok(found.is_some_and(|found| {
+        let is_unbound = found.is_some_and(|found| {
             let volume = found.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
             volume.is_none_or(str::is_empty)
-        }))
+        });
+        Ok(is_unbound && !self.caller.open_claims.has(&format!("{namespace}/{name}")))
     }
 }
 

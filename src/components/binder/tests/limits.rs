@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::kept::binder;
 use super::running::Case;
 use super::*;
-use crate::components::binder::{Binder, Finished, Job};
+use crate::components::binder::{Binder, Finished, Job, Waits};
 use crate::components::bus::BindOrder;
 use crate::components::write_slots::WriteSlots;
 
@@ -98,6 +98,7 @@ async fn binds_of_several_steps_that_ended_make_room_for_others_of_their_namespa
                 bind,
                 report: Report::new(Ending::Done),
                 resumed: None,
+                waits: Waits::default(),
                 started: true,
             };
             binder.multi_step_ended(Ok(finished)).unwrap();

@@ -267,6 +267,56 @@ async fn a_request_that_cannot_be_written_fails_the_bind() {
     assert_eq!(case.lab.server.faults().struck(rule), 4);
 }
 
+/// The GPU operator is there, and names devices by CDI.
+async fn with_cdi() -> Case {
+    let case = Case::new().await;
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+    let names = json!({"kind": "ClusterPolicy", "plural": "clusterpolicies"});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusterpolicies.nvidia.com"},
+        "spec": {"group": "nvidia.com", "scope": "Cluster", "names": names, "versions": [version]},
+    });
+    case.lab.create(definition).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let policy = json!({
+        "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"},
+        "spec": {"cdi": {"enabled": true, "default": true}},
+    });
+    case.lab.create(policy).await;
+    case
+}
+
+#[tokio::test(start_paused = true)]
+async fn devices_are_named_as_the_gpu_operator_configures_or_not_at_all() {
+    let policies = || Match::verb_on("list", "clusterpolicies");
+    for fault in [refuse(503), Effect::Delay(Duration::from_secs(6))] {
+        let case = with_cdi().await;
+        case.is_reserved().await;
+        case.lab.fault(policies(), fault, Times::Next(1));
+        assert_eq!(case.run().await.0.ending, Ending::Done);
+        let visible = json!({"NVIDIA_VISIBLE_DEVICES": "k8s.device-plugin.nvidia.com/gpu=GPU-g"});
+        assert_eq!(case.maps().await[1].1, visible);
+    }
+
+    let case = with_cdi().await;
+    case.lab.fault(policies(), refuse(503), Times::Always);
+    let (why, report) = case.fails().await;
+    assert!(
+        why.starts_with("the GPU operator's ClusterPolicy cannot be read: "),
+        "{why}"
+    );
+    assert_eq!(report.cause, "objects");
+    case.is_undone().await;
+
+    // Without the right to read it.
+    let case = with_cdi().await;
+    case.lab.fault(policies(), refuse(403), Times::Always);
+    assert_eq!(case.run().await.0.ending, Ending::Done);
+    assert_eq!(case.maps().await[1].1, json!({"NVIDIA_VISIBLE_DEVICES": "GPU-g"}));
+}
+
 /// As while the definition of bind requests is replaced. The scheduler would wait for the bind for ever.
 #[tokio::test(start_paused = true)]
 async fn a_bind_fails_if_something_else_than_its_pod_is_not_there() {

@@ -255,6 +255,54 @@ async fn a_volume_is_requested_on_the_node_and_the_request_is_removed_if_the_bin
     assert_eq!(case.selected().await, Value::Null);
 }
 
+/// Pods that share the claim were promised the same volume.
+#[tokio::test(start_paused = true)]
+async fn what_is_written_for_a_claim_is_undone_by_the_last_bind_that_waits_for_it() {
+    for promised in [Some("v"), None] {
+        let case = Case::new(promised).await;
+        let caller = case.lab.caller();
+        let other = caller.open_claims.begin(&case.bind.placement.volumes);
+        let written = case.wrote().await;
+        case.volumes(&caller).undo(&written).await;
+        case.is_written_once().await;
+
+        drop(other);
+        case.volumes(&caller).undo(&written).await;
+        assert_eq!(case.referred().await, Value::Null);
+        assert_eq!(case.selected().await, Value::Null);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_that_fails_takes_no_volume_from_another_that_waits_for_it() {
+    let mut case = running::Case::new().await;
+    // The second bind fails by its other claim.
+    let mut other = claim("other");
+    other["metadata"]["annotations"] = json!({NODE: "n2"});
+    for claim in [claim("data"), other] {
+        let claim: PersistentVolumeClaim = read(case.lab.create(claim).await);
+        case.lab.stores.persistent_volume_claims.insert(claim);
+    }
+    let promise = |name: &str| Promise {
+        claim: format!("team/{name}").into(),
+        volume: None,
+    };
+    let (mut first, mut second) = (case.bind_of("a").await, case.bind_of("b").await);
+    first.placement.volumes = vec![promise("data")];
+    second.placement.volumes = vec![promise("data"), promise("other")];
+    (first.steps, second.steps) = (vec![Step::Volumes], vec![Step::Volumes]);
+    case.watch().await;
+    case.order(vec![first], Vec::new()).await;
+    case.order(vec![second], Vec::new()).await;
+    let outcomes = case.outcomes(seconds(5)).await;
+    assert!(
+        outcomes.len() == 1 && outcomes[0].starts_with("b not bound"),
+        "{outcomes:?}"
+    );
+    let kept = case.lab.see(&claim("data")).await["metadata"]["annotations"][NODE].clone();
+    assert_eq!(kept, "n1", "the other pod waits for it");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_being_made_for_another_node_is_not_waited_for() {
     let case = Case::new(None).await;
