@@ -4,6 +4,7 @@
 mod page;
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,6 +12,9 @@ use serde_json::Value;
 use crate::api::names::{label, object};
 use crate::mirror::policy::Finding;
 use page::{ABOVE, BELOW, CONFIG_IS, SHARD_IS};
+
+/// The longest time that a field or a flag may set, a year: an instant plus the longest `Duration` cannot be represented.
+pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What a field does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::SecurityContext;
 
+use super::fields::LONGEST;
 use super::{Common, Probe, words};
 use crate::api::config::{
     BinderConfig, ConfigSpec, Global, PrometheusConfig, QueueControllerConfig, ResourceReservation, Service,
@@ -49,10 +50,16 @@ impl Reading {
         });
     }
 
-    /// Reads a number of seconds, if it is set. KAI accepts any number, so one that is too small is not an error: the default applies.
+    /// Reads a number of seconds, if it is set. KAI accepts any number, so one that is out of range is not an error: the default or the bound applies.
     fn seconds(&mut self, path: &str, given: Option<i64>, setting: &mut Duration) {
         match given.map(u64::try_from) {
-            Some(Ok(seconds)) if seconds > 0 => *setting = Duration::from_secs(seconds),
+            Some(Ok(seconds)) if seconds > 0 => {
+                let given = Duration::from_secs(seconds);
+                if given > LONGEST {
+                    self.ignored(path, format!("is more than {} seconds, which apply", LONGEST.as_secs()));
+                }
+                *setting = given.min(LONGEST);
+            }
             Some(_) => self.ignored(path, "is not more than 0: the default applies"),
             None => {}
         }

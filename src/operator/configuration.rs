@@ -11,17 +11,19 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use super::rounds::InForce;
 use crate::api::condition::Condition;
-use crate::api::lenient::{Guarded, unguard};
+use crate::api::lenient::decode;
 use crate::api::names::object;
 use crate::api::{Config, SchedulingShard};
 use crate::components::connection_failures::ConnectionFailed;
@@ -51,8 +53,10 @@ pub struct Configuration {
 }
 
 /// The watch of one kind, and its objects' conditions.
-struct Watched<K> {
-    events: BoxStream<'static, watcher::Result<Event<Guarded<K>>>>,
+struct Watched {
+    kind: String,
+    /// Untyped: the conditions of an object must be known even if its specification does not decode.
+    events: BoxStream<'static, watcher::Result<Event<DynamicObject>>>,
     /// The names in the list that is being read.
     listing: Vec<String>,
     /// By name.
@@ -62,12 +66,10 @@ struct Watched<K> {
     absent_since: Option<Instant>,
 }
 
-impl<K> Watched<K>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
-{
-    fn new(client: Client, config: &watcher::Config) -> Self {
-        let (api, config) = (Api::<Guarded<K>>::all(client), config.clone());
+impl Watched {
+    fn new<K: Resource<DynamicType = ()>>(client: Client, config: &watcher::Config) -> Self {
+        let resource = ApiResource::erase::<K>(&());
+        let (api, config) = (Api::<DynamicObject>::all_with(client, &resource), config.clone());
         // A failed list or watch is retried by the next poll, after a backoff.
         let events = watcher(api, config).then(|event| async {
             if event.is_err() {
@@ -76,6 +78,7 @@ where
             event
         });
         Self {
+            kind: resource.kind,
             events: events.boxed(),
             listing: Vec::new(),
             conditions: BTreeMap::new(),
@@ -85,11 +88,11 @@ where
     }
 
     /// Waits for an event of the watch, and returns the changed objects.
-    async fn next(&mut self) -> Vec<Change<K>> {
+    async fn next(&mut self) -> Vec<Change> {
         match self.events.try_next().await {
             Ok(Some(Event::Init)) => self.listing.clear(),
             Ok(Some(Event::InitApply(object))) => {
-                let change = there(object);
+                let change = Change::there(object);
                 self.listing.push(change.name.clone());
                 return vec![change];
             }
@@ -99,13 +102,13 @@ where
                 let gone = self.conditions.keys().filter(|name| !names.contains(name));
                 return gone.map(|name| Change::gone(name.clone())).collect();
             }
-            Ok(Some(Event::Apply(object))) => return vec![there(object)],
+            Ok(Some(Event::Apply(object))) => return vec![Change::there(object)],
             Ok(Some(Event::Delete(object))) => {
-                return vec![Change::gone(object.meta().name.clone().unwrap_or_default())];
+                return vec![Change::gone(object.metadata.name.unwrap_or_default())];
             }
             Ok(None) => std::future::pending().await,
             Err(error) => {
-                let kind = K::kind(&());
+                let kind = &self.kind;
                 if is_absent(&error) {
                     let since = *self.absent_since.get_or_insert_with(Instant::now);
                     if since.elapsed() < ABSENT {
@@ -143,47 +146,49 @@ fn is_absent(error: &watcher::Error) -> bool {
 type SpecAndConditions<S> = (Seen<S>, Vec<Condition>);
 
 /// An object's new state, or its deletion.
-struct Change<K> {
+struct Change {
     name: String,
-    object: Option<Result<K, (ObjectMeta, String)>>,
+    object: Option<DynamicObject>,
 }
 
-impl<K> Change<K> {
+impl Change {
     fn gone(name: String) -> Self {
         Self { name, object: None }
     }
-}
 
-fn there<K: Resource<DynamicType = ()>>(object: Guarded<K>) -> Change<K> {
-    let meta = object.meta().clone();
-    Change {
-        name: meta.name.clone().unwrap_or_default(),
-        object: Some(unguard(object).map_err(|rejection| (meta, rejection.reason))),
+    fn there(object: DynamicObject) -> Self {
+        Self {
+            name: object.metadata.name.clone().unwrap_or_default(),
+            object: Some(object),
+        }
     }
-}
 
-impl<K: Resource<DynamicType = ()>> Change<K> {
     /// The specification and the conditions.
-    fn read<S>(self, parts: impl FnOnce(K) -> (S, Vec<Condition>)) -> (String, Option<SpecAndConditions<S>>) {
+    fn read<K, S>(self, spec: impl FnOnce(K) -> S) -> (String, Option<SpecAndConditions<S>>)
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
         let object = self.object.map(|object| {
-            let (meta, spec, conditions) = match object {
-                Ok(object) => {
-                    let meta = object.meta().clone();
-                    let (spec, conditions) = parts(object);
-                    (meta, Ok(spec), conditions)
-                }
-                Err((meta, reason)) => (meta, Err(reason), Vec::new()),
-            };
+            let (meta, conditions) = (object.metadata.clone(), conditions_of(&object));
+            let value = serde_json::to_value(object).map_err(|error| error.to_string());
+            let read = value.and_then(|value| decode::<K>(value).map_err(|rejection| rejection.reason));
             let seen = Seen {
                 uid: meta.uid.unwrap_or_default(),
                 created: meta.creation_timestamp.map_or(0, |time| time.0.as_second()),
                 generation: meta.generation.unwrap_or_default(),
-                spec,
+                spec: read.map(spec),
             };
             (seen, conditions)
         });
         (self.name, object)
     }
+}
+
+/// The conditions of an object that can be read, whatever the rest of it is.
+fn conditions_of(object: &DynamicObject) -> Vec<Condition> {
+    let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array);
+    let read = conditions.into_iter().flatten().map(Condition::deserialize);
+    read.filter_map(Result::ok).collect()
 }
 
 impl Configuration {
@@ -215,15 +220,15 @@ async fn follow(
     in_force: &watch::Sender<InForce>,
     known: &watch::Sender<Option<Known>>,
 ) {
-    let mut configs = Watched::<Config>::new(watches.clone(), config);
-    let mut shards = Watched::<SchedulingShard>::new(watches, config);
+    let mut configs = Watched::new::<Config>(watches.clone(), config);
+    let mut shards = Watched::new::<SchedulingShard>(watches, config);
     let mut number = 0;
     let mut changed = Some(Instant::now());
     loop {
         let wake = changed.filter(|_| configs.listed && shards.listed);
         tokio::select! {
             changes = configs.next() => for change in changes {
-                let (name, state) = change.read(|config| (config.spec, config.status.unwrap_or_default().conditions));
+                let (name, state) = change.read(|config: Config| config.spec);
                 if name != object::CONFIG {
                     warn!(name, "this Config has no effect; only kai-config has");
                     continue;
@@ -234,7 +239,7 @@ async fn follow(
                 changed = Some(Instant::now() + TOGETHER);
             },
             changes = shards.next() => for change in changes {
-                let (name, state) = change.read(|shard| (shard.spec, shard.status.unwrap_or_default().conditions));
+                let (name, state) = change.read(|shard: SchedulingShard| shard.spec);
                 let (seen, conditions) = state.unzip();
                 keep(&mut shards.conditions, &name, conditions);
                 resolver.shard(&name, seen);

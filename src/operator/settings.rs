@@ -17,6 +17,7 @@ use crate::components::admission::queues::Rules;
 use crate::components::admission::{self, FailurePolicy, QueueLabels, Scope, certificates};
 use crate::components::leadership::Pools;
 use crate::config::Common;
+use crate::config::fields::LONGEST;
 use crate::config::words::{is_metric_word, wrong_metric_labels};
 use crate::engine::decision::Wording;
 use crate::engine::policy::DisruptionBudgets;
@@ -465,6 +466,18 @@ fn problems(args: &Args) -> Vec<String> {
         !network.request_timeout.is_zero(),
         "--request-timeout: must be more than 0".to_owned(),
     );
+    for (flag, span) in [
+        ("--volume-binding-timeout", scheduling.volume_binding_timeout),
+        ("--self-check-interval", scheduling.self_check_interval),
+        ("--reservation-timeout", sharing.reservation_timeout),
+        ("--request-timeout", network.request_timeout),
+        ("--background-delay", network.background_delay),
+        // The other two are less than this.
+        ("--lease-duration", lease.lease_duration),
+    ] {
+        let longest = LONGEST.as_secs();
+        check(span <= LONGEST, format!("{flag}: must be at most {longest} seconds"));
+    }
     let (duration, deadline, retry) = (
         lease.lease_duration,
         lease.lease_renew_deadline,

@@ -28,6 +28,25 @@ fn numbers_out_of_range_are_replaced_by_the_default_and_reported() {
 }
 
 #[test]
+fn a_timeout_that_is_too_long_counts_as_the_longest() {
+    let reservation = json!({"allocationTimeout": i64::MAX});
+    let config = json!({"binder": {"resourceReservation": reservation, "volumeBindingTimeoutSeconds": 31_536_001}});
+    let (resolved, reports) = resolved(config, json!({}));
+    assert_eq!(reports[0].wrong, []);
+    assert_eq!(
+        said(&reports[0].ignored),
+        [
+            "spec.binder.volumeBindingTimeoutSeconds: is more than 31536000 seconds, which apply",
+            "spec.binder.resourceReservation.allocationTimeout: is more than 31536000 seconds, which apply",
+        ]
+    );
+    let components = resolved.common.components;
+    let year = 365 * 24 * 60 * 60;
+    assert_eq!(components.volume_binding_timeout.as_secs(), year);
+    assert_eq!(components.sharing.max_wait.as_secs(), year);
+}
+
+#[test]
 fn a_poll_interval_that_is_too_short_counts_as_the_shortest() {
     let config = json!({"numaPlacementExporter": {"pollInterval": "1ms"}, "admission": {"gpuSharing": true}});
     let (resolved, reports) = resolved(config, json!({}));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -145,19 +145,13 @@ impl Leader {
     }
 
     /// Writes an object's conditions if they differ; returns whether they are up to date.
-    async fn write<K>(
+    async fn write<K: Resource<DynamicType = ()>>(
         &self,
         name: &str,
         known: &BTreeMap<String, Vec<Condition>>,
         report: &Report,
         follows: bool,
-    ) -> bool
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
-            + Clone
-            + DeserializeOwned
-            + std::fmt::Debug,
-    {
+    ) -> bool {
         let Some(before) = known.get(name) else { return true };
         let now = clock::now();
         let mut wanted = conditions(before, report, follows, now);
@@ -169,10 +163,9 @@ impl Leader {
             return true;
         }
         let patch = Patch::Merge(json!({"status": {"conditions": wanted}}));
-        match Api::<K>::all(self.writes.clone())
-            .patch_status(name, &PatchParams::default(), &patch)
-            .await
-        {
+        // Untyped: the write succeeds even if the specification in the response does not decode.
+        let api = Api::<DynamicObject>::all_with(self.writes.clone(), &ApiResource::erase::<K>(&()));
+        match api.patch_status(name, &PatchParams::default(), &patch).await {
             Ok(_) => true,
             Err(kube::Error::Api(status)) if status.code == 404 => true,
             Err(error) => {

@@ -10,11 +10,9 @@ use crate::components::tests::lab::{Lab, seconds};
 use crate::config::tests::flags;
 use crate::devcluster::apiserver::{Effect, Match, Times};
 
-#[tokio::test(start_paused = true)]
-async fn conditions_whose_write_is_not_answered_delay_no_change() {
-    let lab = Lab::start(Settings::default(), &[]).await;
-    lab.install_definitions().await;
-    let (in_force, mut effective) = watch::channel(None);
+/// The task of a process that leads, and what it publishes.
+fn task(lab: &Lab) -> (Configuration, watch::Receiver<InForce>) {
+    let (in_force, effective) = watch::channel(None);
     let configuration = Configuration {
         watches: lab.context.watches.clone(),
         config: watcher::Config::default(),
@@ -30,6 +28,14 @@ async fn conditions_whose_write_is_not_answered_delay_no_change() {
         resolver: Resolver::new(flags()),
         in_force,
     };
+    (configuration, effective)
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_whose_write_is_not_answered_delay_no_change() {
+    let lab = Lab::start(Settings::default(), &[]).await;
+    lab.install_definitions().await;
+    let (configuration, mut effective) = task(&lab);
     let write = Match {
         subresource: Some("status".to_owned()),
         ..Match::verb_on("patch", "schedulingshards")
@@ -45,4 +51,23 @@ async fn conditions_whose_write_is_not_answered_delay_no_change() {
         .await;
     let changed = timeout(seconds(1), effective.changed()).await;
     changed.expect("the change is in force").expect("it runs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_of_an_object_that_cannot_be_read_are_written_once() {
+    let lab = Lab::start(Settings::default(), &[]).await;
+    lab.install_definitions().await;
+    let (configuration, _effective) = task(&lab);
+    tokio::spawn(configuration.run());
+    tokio::time::sleep(seconds(10)).await;
+    let before = lab.writes().len();
+    let config = json!({"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": object::CONFIG}});
+    // The schema accepts any field there.
+    let context = json!({"runAsUser": "10000"});
+    lab.patch(&config, json!({"spec": {"global": {"securityContext": context}}}))
+        .await;
+    tokio::time::sleep(seconds(10)).await;
+    assert_eq!(lab.writes().split_off(before), ["patch configs/status 200"]);
+    let conditions = lab.see(&config).await["status"]["conditions"].clone();
+    assert_eq!(conditions[0]["observedGeneration"], json!(2));
 }

@@ -89,6 +89,25 @@ fn all_invalid_flags_are_reported_at_once() {
 }
 
 #[test]
+fn no_time_may_be_longer_than_a_year() {
+    assert!(parse(&["--reservation-timeout=31536000"]).is_ok());
+    let flags = [
+        "--volume-binding-timeout",
+        "--self-check-interval",
+        "--reservation-timeout",
+        "--request-timeout",
+        "--background-delay",
+        "--lease-duration",
+    ];
+    let given = flags.map(|flag| format!("{flag}=1e18"));
+    let wrong = parse(&given.each_ref().map(String::as_str)).unwrap_err();
+    assert_eq!(
+        wrong,
+        flags.map(|flag| format!("{flag}: must be at most 31536000 seconds"))
+    );
+}
+
+#[test]
 fn numa_zones_are_used_only_with_the_flag() {
     assert_eq!(parse(&["--numa=false"]).unwrap().common.components.numa, None);
     assert_eq!(parse(&["--numa"]).unwrap().common.components.numa, Some(Vec::new()));
