@@ -148,9 +148,10 @@ fn commands_in_the_text_are_accepted_by_the_binary() {
 #[test]
 fn flags_in_the_text_are_flags_of_a_command() {
     /// Of helm, kubectl, kube-apiserver, rustc and the simulation.
-    const OF_OTHERS: [&str; 6] = [
+    const OF_OTHERS: [&str; 7] = [
         "--admission-control-config-file",
         "--cfg",
+        "--replicas",
         "--server-side",
         "--set",
         "--story",
