@@ -72,8 +72,8 @@ pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
     kept.capacity.update(model);
 }
 
-/// Pipelines the allocated pods of pod groups and pod sets whose minimum is met only with pipelined pods, so that none is bound in part. A later action of the
-/// cycle may have taken places of a pod group that was allocated as a whole.
+/// Pipelines the allocated pods of pod groups, pod sets and sets whose minimum is met only with pipelined pods, so that none is bound in part. A later action
+/// of the cycle may have taken places of a pod group that was allocated as a whole.
 fn hold_back_parts(model: &mut Model) {
     let decided = model.decided().iter().copied();
     let mut placed: Vec<PodId> = decided
@@ -81,16 +81,18 @@ fn hold_back_parts(model: &mut Model) {
         .collect();
     placed.sort_unstable();
     placed.dedup();
-    let mut broken: Vec<PodGroupId> = placed.iter().filter_map(|pod| model.pods()[*pod].pod_group).collect();
-    broken.sort_unstable();
-    broken.dedup();
-    broken.retain(|pod_group| !model.pod_groups()[*pod_group].whole_without_plans());
+    let mut pod_groups: Vec<PodGroupId> = placed.iter().filter_map(|pod| model.pods()[*pod].pod_group).collect();
+    pod_groups.sort_unstable();
+    pod_groups.dedup();
+    let in_part = pod_groups.into_iter().filter_map(|pod_group| {
+        let members = model.pod_groups()[pod_group].waiting_for_plans();
+        members.contains(&true).then_some((pod_group, members))
+    });
+    let in_part: BTreeMap<PodGroupId, _> = in_part.collect();
     placed.retain(|pod| {
         let pod = &model.pods()[*pod];
-        let in_broken = |pod_group| broken.binary_search(&pod_group).is_ok();
-        let in_part = |pod_group, member| model.pod_groups()[pod_group].waits_for_plans(member);
-        pod.pod_group.is_some_and(in_broken)
-            || (pod.pod_group.zip(pod.member)).is_some_and(|(pod_group, member)| in_part(pod_group, member))
+        let members = pod.pod_group.and_then(|pod_group| in_part.get(&pod_group));
+        members.is_some_and(|members| members[pod.member.unwrap_or(0) as usize])
     });
     for pod in placed {
         let plan = model.pods()[pod].state.hold.clone();

@@ -27,7 +27,7 @@ use crate::engine::placement::neighbours::{Spreading, concerned};
 use crate::engine::placement::numa::{self, Fit};
 use crate::engine::placement::preferred::Preferred;
 use crate::engine::placement::resources::pod_fits;
-use crate::engine::placement::rules::refresh_class;
+use crate::engine::placement::rules::{Refusal, queue_quota, refresh_class};
 use crate::engine::placement::volumes;
 
 use super::context::CycleContext;
@@ -76,6 +76,16 @@ impl PlacementCaches {
     }
 }
 
+/// An attempt to place pods of a pod group.
+#[derive(Clone, Copy)]
+struct Attempt<'a> {
+    pod_group: PodGroupId,
+    mode: Mode<'a>,
+    /// Some of the pods request GPU memory, and may count more on their nodes than the check of all pods assumed. So limits and quotas are checked
+    /// again for each pod.
+    by_memory: bool,
+}
+
 /// Pod sets of a pod group whose pods have no place.
 pub type FailedPodSets = SmallVec<[Member; 4]>;
 
@@ -118,7 +128,13 @@ impl Placer<'_> {
             preferred: None,
         };
         let top = self.model.pod_groups()[pod_group].top();
-        self.place_member(pod_group, top, pods, mode, scope)
+        let by_memory = |pod: &PodId| self.model.shapes()[self.model.pods()[*pod].shape].gpu.memory > 0;
+        let attempt = Attempt {
+            pod_group,
+            mode,
+            by_memory: self.context.rules.shares && pods.iter().any(by_memory),
+        };
+        self.place_member(attempt, top, pods, scope)
     }
 
     /// Whether a limit or quota of the queue refuses the pods.
@@ -148,17 +164,17 @@ impl Placer<'_> {
     /// Places a member's pods, in the first topology domain that takes all of them if the member has a topology constraint.
     fn place_member(
         &mut self,
-        pod_group: PodGroupId,
+        attempt: Attempt,
         member: Member,
         pods: &[PodId],
-        mode: Mode,
         scope: Scope,
     ) -> Result<(), FailedPodSets> {
         if pods.is_empty() {
             return Ok(());
         }
+        let Attempt { pod_group, mode, .. } = attempt;
         let found = match self.domains_of(pod_group, member, pods, scope) {
-            Ok(None) => return self.place_in(pod_group, member, pods, mode, scope),
+            Ok(None) => return self.place_in(attempt, member, pods, scope),
             Ok(Some(found)) => found,
             Err(refused) => {
                 if matches!(mode, Mode::Real) {
@@ -185,7 +201,7 @@ impl Placer<'_> {
                 among: Some(&nodes),
                 preferred: preferred.as_ref().or(scope.preferred),
             };
-            let placed = self.place_in(pod_group, member, pods, mode, inside);
+            let placed = self.place_in(attempt, member, pods, inside);
             if let (None, Some(inherited)) = (&preferred, scope.preferred) {
                 // What is full in this domain need not be full in that of the next sub-group.
                 inherited.forget();
@@ -269,16 +285,16 @@ impl Placer<'_> {
 
     fn place_in(
         &mut self,
-        pod_group: PodGroupId,
+        attempt: Attempt,
         member: Member,
         pods: &[PodId],
-        mode: Mode,
         scope: Scope,
     ) -> Result<(), FailedPodSets> {
+        let pod_group = attempt.pod_group;
         let mark = self.model.mark();
         let placed: Result<(), FailedPodSets> = match &self.model.pod_groups()[pod_group].tree[member as usize].kind {
             Kind::Pods(_) => {
-                let placed = self.place_pods(pod_group, pods, mode, scope);
+                let placed = self.place_pods(attempt, pods, scope);
                 placed.then_some(()).ok_or_else(|| smallvec![member])
             }
             Kind::Set { .. } => {
@@ -287,7 +303,7 @@ impl Placer<'_> {
                 let mut each = self.pods_below(pod_group, member, pods);
                 order.into_iter().try_for_each(|below| {
                     let theirs = each.remove(&below).unwrap_or_default();
-                    self.place_member(pod_group, below, &theirs, mode, scope)
+                    self.place_member(attempt, below, &theirs, scope)
                 })
             }
         };
@@ -313,9 +329,19 @@ impl Placer<'_> {
         each
     }
 
-    fn place_pods(&mut self, pod_group: PodGroupId, pods: &[PodId], mode: Mode, scope: Scope) -> bool {
+    fn place_pods(&mut self, attempt: Attempt, pods: &[PodId], scope: Scope) -> bool {
+        let Attempt { pod_group, mode, .. } = attempt;
         for (placed, &pod) in pods.iter().enumerate() {
-            if let Err(problem) = self.place_pod(pod, mode, scope) {
+            let beyond = if attempt.by_memory {
+                self.beyond_limits(pod, scope)
+            } else {
+                None
+            };
+            let result = match beyond {
+                Some(problem) => Err(Some(Arc::new(problem))),
+                None => self.place_pod(pod, mode, scope),
+            };
+            if let Err(problem) = result {
                 if let (Some(problem), Mode::Real) = (problem, mode) {
                     let mut findings = std::mem::take(self.log.note(pod_group));
                     findings.pod_failed(self.model, pod, placed, &problem);
@@ -325,6 +351,19 @@ impl Placer<'_> {
             }
         }
         true
+    }
+
+    /// Why all nodes refuse a pod beside the pods placed so far, if a limit or quota of the queue does.
+    fn beyond_limits(&self, pod: PodId, scope: Scope) -> Option<PodProblem> {
+        let model = &*self.model;
+        let refusal = Refusal::QueueQuota(queue_quota::refuses_all(model, pod)?);
+        let cpu_only = model.shapes()[model.pods()[pod].shape].cpu_only;
+        let candidate = |id: &&NodeId| scope.has(**id) && (cpu_only || !model.nodes()[**id].cpu_only());
+        let nodes = model.by_name().iter().filter(candidate).count();
+        Some(PodProblem {
+            counts: BTreeMap::from([(refusal, nodes)]),
+            ..PodProblem::default()
+        })
     }
 
     /// Places one pod. The error has the reason, except in a simulation.
@@ -501,24 +540,26 @@ impl Placer<'_> {
         choice.fresh == 0 && choice.joined.len() == held.len() && choice.joined.iter().all(|group| held.contains(group))
     }
 
-    /// Pipelines the pods placed since a mark, if the minimum of the pod group or of their pod set is met only with pipelined pods. Returns whether it did.
+    /// Pipelines the pods placed since a mark, if the minimum of the pod group, of their pod set or of a set above it is met only with pipelined pods. Returns
+    /// whether it did.
     pub fn wait_as_one(&mut self, pod_group: PodGroupId, mark: Mark) -> bool {
         let entry = &self.model.pod_groups()[pod_group];
         if entry.with(Status::Pipelined) == 0 {
             return false;
         }
-        let whole = entry.whole_without_plans();
-        let placed: Vec<PodId> = self.model.changed_since(mark).collect();
+        let members = entry.waiting_for_plans();
+        let placed = self.model.changed_since(mark);
         let waits = |pod: &PodId| {
             let pod = &self.model.pods()[*pod];
-            let waits = !whole || pod.member.is_some_and(|member| entry.waits_for_plans(member));
-            waits && pod.state.status == Status::Allocated && pod.pod_group == Some(pod_group)
+            pod.state.status == Status::Allocated
+                && pod.pod_group == Some(pod_group)
+                && members[pod.member.unwrap_or(0) as usize]
         };
-        let waiting: Vec<PodId> = placed.into_iter().filter(waits).collect();
+        let waiting: Vec<PodId> = placed.filter(waits).collect();
         for &pod in &waiting {
             let state = State::pipelined(self.model.pods()[pod].state.hold.clone());
             self.model.set_state(pod, state);
         }
-        !whole || !waiting.is_empty()
+        members[0] || !waiting.is_empty()
     }
 }

@@ -6,23 +6,20 @@ use std::collections::btree_map::Entry;
 use crate::engine::input::{GpuKind, TopologyConstraint};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, PodGroupId, PodId, QueueId};
+use crate::engine::model::pod_group::{Kind as MemberKind, Member};
 use crate::engine::model::relations::Counters;
 use crate::engine::model::resources::Resources;
+use crate::engine::placement::volumes;
 
-/// A kind of pods: the class, the relations of other pods to it, the number of devices that it shares, and which of the resources that queues share it requests at
-/// all. Of pods of one kind, one that requests more fits nowhere if another does not.
-type Kind = (ClassId, Counters, GpuKind, i64, [bool; 3]);
+/// A kind of pods: the class, the pod set, the relations of other pods to it, the number of devices that it shares, and which of the resources that queues
+/// share it requests at all. Of pods of one kind, one that requests more fits nowhere if another does not.
+type Kind = (ClassId, Option<Member>, Counters, GpuKind, i64, [bool; 3]);
 
-/// Pod groups are compared if these are equal: priority and preemptibility, minimums and active pods, topology constraints, and the kinds of the pods to be placed
-/// next.
-type Signature = (
-    Option<QueueId>,
-    i64,
-    bool,
-    Vec<(usize, usize)>,
-    Vec<Option<Box<TopologyConstraint>>>,
-    Vec<Kind>,
-);
+/// A member of a pod group's tree: parent, minimum, active pods, and topology constraint. Names do not count.
+type TreeMember = (Option<Member>, usize, usize, Option<Box<TopologyConstraint>>);
+
+/// Pod groups are compared if these are equal: priority and preemptibility, the trees, and the kinds of the pods to be placed next.
+type Signature = (Option<QueueId>, i64, bool, Vec<TreeMember>, Vec<Kind>);
 
 /// What decides whether the next pods of a pod group can be placed.
 #[derive(Debug)]
@@ -34,29 +31,41 @@ pub struct Asked {
 
 impl Asked {
     /// For the next pods of a pod group. `table`: the queue, unless all are compared. `None` if it depends on the places of its other pods, too: on their
-    /// topology domains, or on whether they may be moved; or on NUMA zones, which not all pods of a class ask for.
+    /// topology domains, or on whether they may be moved; or on NUMA zones or on volumes that are in use, since pods of a class may ask for different ones.
     #[must_use]
     pub fn of(model: &Model, table: Option<QueueId>, pod_group: PodGroupId, pods: &[PodId]) -> Option<Self> {
         let entry = &model.pod_groups()[pod_group];
-        let topologies = entry.tree.iter().map(|member| &member.topology);
-        if entry.places() > 0 && (table.is_none() || topologies.clone().any(Option::is_some)) {
+        let constrained = entry.tree.iter().any(|member| member.topology.is_some());
+        if entry.places() > 0 && (table.is_none() || constrained) {
             return None;
         }
+        // How much requests by memory count in a queue depends on the node, so the queue's limits may exclude some nodes only.
+        let by_memory = |pod: &PodId| model.shapes()[model.pods()[*pod].shape].gpu.memory > 0;
+        let table = table.or_else(|| entry.queue.filter(|_| pods.iter().any(by_memory)));
         let (priority, preemptible) = entry
             .input
             .as_ref()
             .map_or((0, false), |input| (input.priority, input.preemptible));
-        let needs = entry.pod_sets().map(|(_, pods)| (pods.min, pods.active())).collect();
+        let tree = (0..).zip(entry.tree.iter()).map(|(at, member)| {
+            let (min, active) = match &member.kind {
+                MemberKind::Set { need, .. } => (*need, 0),
+                MemberKind::Pods(_) => entry.pods(at).map_or((0, 0), |pods| (pods.min, pods.active())),
+            };
+            (member.parent, min, active, member.topology.clone())
+        });
+        let tree = tree.collect();
         let zones = model.most_zones() > 0;
         let mut each: Vec<(Kind, (Resources, i64))> = Vec::with_capacity(pods.len());
-        for pod in pods.iter().map(|pod| &model.pods()[*pod]) {
-            if zones && pod.input.numa.is_some() {
+        for &id in pods {
+            let pod = &model.pods()[id];
+            if (zones && pod.input.numa.is_some()) || volumes::has_known(model, id) {
                 return None;
             }
             let shape = &model.shapes()[pod.shape];
             let devices = if shape.shared { shape.gpu.count } else { 0 };
             let kind = (
                 pod.class,
+                pod.member,
                 pod.counted.clone(),
                 shape.gpu.kind,
                 devices,
@@ -70,14 +79,7 @@ impl Asked {
         });
         let (kinds, requests) = each.into_iter().unzip();
         Some(Self {
-            signature: (
-                table,
-                priority,
-                preemptible,
-                needs,
-                topologies.cloned().collect(),
-                kinds,
-            ),
+            signature: (table, priority, preemptible, tree, kinds),
             requests,
         })
     }

@@ -360,19 +360,35 @@ impl PodGroup {
         have >= need
     }
 
+    /// Active pods per member that are not pipelined; 0 for sets.
+    fn placed(&self) -> PerMember {
+        self.per_member(|pods| pods.active() - pods.with(Status::Pipelined))
+    }
+
     /// Whether its minimum is met without pipelined pods.
     #[must_use]
     pub fn whole_without_plans(&self) -> bool {
-        let placed = self.per_member(|pods| pods.active() - pods.with(Status::Pipelined));
-        self.satisfied(0, &placed)
+        self.satisfied(0, &self.placed())
     }
 
-    /// Whether a pod set meets its minimum only with pipelined pods.
+    /// Per member, whether its pods wait for pipelined ones, so that none is bound in part: the minimum of the pod group is not met without these, or that of
+    /// the member or of one above it is met only with these.
     #[must_use]
-    pub fn waits_for_plans(&self, member: Member) -> bool {
-        let placed = |pods: &PodSet| pods.active() - pods.with(Status::Pipelined);
-        self.pods(member)
-            .is_some_and(|pods| placed(pods) < pods.min && pods.min <= pods.active())
+    pub fn waiting_for_plans(&self) -> SmallVec<[bool; 4]> {
+        let (active, placed) = (self.active(), self.placed());
+        let mut waiting: SmallVec<[bool; 4]> = SmallVec::with_capacity(self.tree.len());
+        // A member comes after its parent.
+        for (member, node) in (0..).zip(self.tree.iter()) {
+            let waits = match node.parent {
+                Some(parent) if !waiting[parent as usize] => {
+                    self.satisfied(member, &active) && !self.satisfied(member, &placed)
+                }
+                Some(_) => true,
+                None => !self.satisfied(member, &placed),
+            };
+            waiting.push(waits);
+        }
+        waiting
     }
 
     /// (active pods, minimum) of a pod set; (satisfied members, minimum) of a set.

@@ -470,7 +470,7 @@ impl Storage {
     }
 
     /// The volumes reserved for a claim, in order of their names.
-    fn meant_for<'s>(&'s self, claim: &'s Name) -> impl Iterator<Item = &'s Name> {
+    pub fn meant_for<'s>(&'s self, claim: &'s Name) -> impl Iterator<Item = &'s Name> {
         let from = (claim.clone(), Name::from(""));
         let all = self.meant.range(from..).take_while(move |(of, _)| of == claim);
         all.map(|(_, volume)| volume)

@@ -29,7 +29,7 @@ pub mod node_ready;
 mod numa_alignment;
 mod pod_affinity;
 mod pod_slots;
-mod queue_quota;
+pub mod queue_quota;
 mod resource_claims;
 pub mod resources;
 mod shared_gpu_choice;

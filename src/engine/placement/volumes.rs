@@ -72,6 +72,16 @@ pub fn concerned(model: &Model, pod: PodId) -> bool {
     volumes.is_some_and(|volumes| !volumes.disks.is_empty() || volumes.claims.iter().any(matters))
 }
 
+/// Whether something is known about the pod's own volumes, as other pods use them, or one is meant for its claim: what is found for pods with other volumes
+/// does not hold for it.
+#[must_use]
+pub fn has_known(model: &Model, pod: PodId) -> bool {
+    let storage = model.storage();
+    let known = |claim: &Claim| storage.claim(&claim.key).is_some() || storage.meant_for(&claim.key).next().is_some();
+    let volumes = model.pods()[pod].input.volumes.as_ref();
+    volumes.is_some_and(|volumes| !volumes.disks.is_empty() || volumes.claims.iter().any(known))
+}
+
 /// What a pod's unbound claims would get on a node now, or (`now` false) once releasing pods have gone. `booked`: storage capacity is tracked, so that of
 /// releasing pods becomes free.
 ///

@@ -3,9 +3,10 @@ use crate::engine::Engine;
 use crate::engine::input::{Event, GPU, PodStatus};
 use crate::engine::policy::{ActionKind, Policy};
 use crate::engine::stage::{SearchEnd, Stage};
-use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod};
+use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod, sub_group};
 
-/// A pod group's pods, divided by `|`: `GPUS CPU MEMORY`; `done` for one that has finished. `needs 2:` before them: so many at least.
+/// A pod group's pods, divided by `|`: `GPUS CPU MEMORY`; `done` for one that has finished. `needs 2:` before them: so many at least. `a>` before one: it is in
+/// sub-group a, which needs one.
 fn pod_group(engine: &mut Engine, name: &str, text: &str) {
     let (least, pods) = match text.split_once(": ") {
         Some((least, pods)) => (least.strip_prefix("needs ").unwrap().parse().ok(), pods),
@@ -13,13 +14,19 @@ fn pod_group(engine: &mut Engine, name: &str, text: &str) {
     };
     let mut pod_group = group(name, "q", 0);
     pod_group.min_member = least;
+    let sub_groups = pods.split('|').filter_map(|text| text.split_once('>'));
+    pod_group.sub_groups = sub_groups.map(|(sub, _)| sub_group(&format!("{sub}:1"))).collect();
     engine.apply(Event::Group(Box::new(pod_group.clone())), NOW);
     for (number, text) in pods.split('|').enumerate() {
+        let (sub, text) = text
+            .split_once('>')
+            .map_or((None, text), |(sub, text)| (Some(sub), text));
         let mut added = pod(
             &pod_group,
             number,
             text.split(' ').next().filter(|gpus| *gpus != "done").unwrap_or("0"),
         );
+        added.sub_group = sub.map(Into::into);
         if text == "done" {
             added.status = PodStatus::Succeeded;
         } else {
@@ -38,7 +45,9 @@ fn skipped(failed: &str, other: &str) -> bool {
         ..Policy::default()
     });
     engine.apply(Event::Node(Box::new(node("n0", "8"))), NOW);
-    engine.apply(open_queue("q"), NOW);
+    for queue in ["q", "r"] {
+        engine.apply(open_queue(queue), NOW);
+    }
     pod_group(&mut engine, "failed", failed);
     pod_group(&mut engine, "other", other);
     engine.cycle(NOW);
@@ -56,13 +65,10 @@ fn skipped(failed: &str, other: &str) -> bool {
     };
     let mut failed_before = FailedPodGroups::default();
     failed_before.failed(asked(None, "failed"));
-    let table = pod_group_queue(&engine);
+    let other_queue = engine.model.queues().iter().find(|(_, queue)| &*queue.name == "r");
+    let table = other_queue.map(|(id, _)| id);
     assert!(!failed_before.must_fail(&asked(table, "other")), "another table");
     failed_before.must_fail(&asked(None, "other"))
-}
-
-fn pod_group_queue(engine: &Engine) -> Option<QueueId> {
-    engine.model.queues().iter().next().map(|(id, _)| id)
 }
 
 #[test]
@@ -96,6 +102,13 @@ fn only_requests_at_least_as_large_as_a_failed_one_are_skipped() {
             false,
         ),
         ("needs as many", "needs 2: 0 1 1|0 1 1", "needs 2: 0 1 1|0 1 1", true),
+        (
+            "the larger pod in the other sub-group",
+            "a>2 1 1|b>1 1 1",
+            "a>1 1 1|b>2 1 1",
+            false,
+        ),
+        ("sub-groups of other names", "a>2 1 1|b>1 1 1", "c>2 1 1|d>1 1 1", true),
     ];
     let wrong: Vec<_> = cases
         .into_iter()
@@ -166,6 +179,50 @@ fn pods_beyond_the_limit_of_their_queue_stop_no_moves_for_those_of_another_queue
         }
     });
     assert_eq!(ends, [SearchEnd::RuledOut, SearchEnd::Solved]);
+    assert_eq!(decisions.evict.len(), 1);
+}
+
+/// The limit is 0.3 GPUs. What is requested are 0.1 of the largest GPU, which is full, and 0.5 of each other one.
+#[test]
+fn memory_beyond_the_limit_of_a_queue_on_some_nodes_stops_no_moves_for_another_queue() {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Consolidation],
+        ..Policy::default()
+    });
+    for queue in ["q0", "full", "open"] {
+        engine.apply(open_queue(queue), NOW);
+    }
+    let Event::Queue(mut full) = open_queue("full") else {
+        panic!("it is a queue")
+    };
+    (full.gpu.limit, full.priority) = (Some(3 * GPU / 10), 200);
+    engine.apply(Event::Queue(full), NOW);
+    for (name, text) in [("big", "1 of 2000"), ("s0", "1 of 400"), ("s1", "1 of 400")] {
+        engine.apply(Event::Node(Box::new(node(name, text))), NOW);
+    }
+    let running = [("1", "big"), ("0.3", "s0"), ("0.3", "s0"), ("0.3", "s1"), ("0.3", "s1")];
+    for (number, (gpus, on)) in running.into_iter().enumerate() {
+        let mut running = group(&format!("runs-{number}"), "q0", 0);
+        running.preemptible = on != "big";
+        let mut runs = placed(pod(&running, number, gpus), on);
+        if gpus == "0.3" {
+            runs.gpu_groups = vec![format!("of-{on}").into()];
+        }
+        engine.apply(Event::Group(Box::new(running)), NOW);
+        engine.apply(Event::Pod(Box::new(runs)), NOW);
+    }
+    for queue in ["full", "open"] {
+        let waiting = group(&format!("of-{queue}"), queue, 1);
+        engine.apply(Event::Group(Box::new(waiting.clone())), NOW);
+        engine.apply(Event::Pod(Box::new(pod(&waiting, 0, "200M"))), NOW);
+    }
+    let mut ends = Vec::new();
+    let decisions = engine.cycle_seen_by(NOW, &mut |stage| {
+        if let Stage::TakenUp { end, .. } = stage {
+            ends.push(end);
+        }
+    });
+    assert_eq!(ends, [SearchEnd::Exhausted, SearchEnd::Solved]);
     assert_eq!(decisions.evict.len(), 1);
 }
 

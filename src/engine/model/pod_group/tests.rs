@@ -1,4 +1,4 @@
-use super::{Member, PodGroup, PodIds};
+use super::{Member, PodGroup, PodIds, Status};
 use crate::api::limits::{SUB_GROUP_DEPTH, SUB_GROUPS_PER_POD_GROUP};
 use crate::engine::input::{GroupInput, Name};
 use crate::engine::model::ids::PodId;
@@ -122,6 +122,50 @@ fn the_next_pods_to_evict() {
                 left[pod.at() / 100] -= 1;
             }
         }
+    }
+}
+
+#[test]
+fn pods_wait_if_a_minimum_at_or_above_their_pod_set_is_met_only_with_pipelined_pods() {
+    /// (need of the root, sub-groups, allocated, pipelined, pod sets that wait)
+    type Row = (
+        Option<i64>,
+        &'static [&'static str],
+        &'static str,
+        &'static str,
+        &'static str,
+    );
+    let nested: &[&str] = &["x:1", "p", "p.c:1", "p.d:1"];
+    let rows: &[Row] = &[
+        (None, &["a:1", "b:1"], "a1 b1", "", ""),
+        (None, &["a:1", "b:1"], "a1", "b1", "a b"),
+        (None, &["a:1"], "a1", "a1", ""),
+        (Some(1), &["a:1", "b:2"], "a1 b1", "b1", "b"),
+        (Some(1), nested, "x1 c1", "d1", "c d"),
+        (Some(1), nested, "x1 c1 d1", "c1", ""),
+        (Some(1), nested, "x1 c1", "", ""),
+        (Some(1), &["x:1", "p/1", "p.c:1", "p.d:1"], "x1 c1", "d1", "d"),
+        (Some(1), &["x:1", "p", "p.q", "q.c:1", "p.d:1"], "x1 c1", "d1", "c d"),
+    ];
+    for (need, subs, allocated, pipelined, waiting) in rows {
+        let mut pod_group = pod_group(*need, subs);
+        for (status, text) in [(Status::Allocated, allocated), (Status::Pipelined, pipelined)] {
+            for (member, count) in counts(&pod_group, text).into_iter().enumerate() {
+                if let Some(pods) = pod_group.pods_mut(member as Member) {
+                    pods.counts[status as usize] = count as u32;
+                }
+            }
+        }
+        let members = pod_group.waiting_for_plans();
+        let waits = pod_group.pod_sets().filter(|(member, _)| members[*member as usize]);
+        let names: Vec<&str> = waits
+            .map(|(member, _)| pod_group.tree[member as usize].name.as_str())
+            .collect();
+        assert_eq!(
+            names.join(" "),
+            *waiting,
+            "{need:?} of {subs:?}, allocated {allocated}, pipelined {pipelined}"
+        );
     }
 }
 

@@ -7,7 +7,9 @@ use crate::engine::Engine;
 use crate::engine::input::devices::{
     Attribute, ClaimInput, ClaimRef, DeviceInput, OptionInput, PodClaims, PoolInput, Reach, RequestInput,
 };
-use crate::engine::input::{Event, Name, NumaInput, NumaPolicy, PodNuma, ZoneInput};
+use crate::engine::input::{
+    Event, HostPort, Name, NumaInput, NumaPolicy, PodNuma, TopologyConstraint, TopologyInput, ZoneInput,
+};
 use crate::engine::model::devices::claims::Used;
 use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::neighbours::tests::{made, model_of, random_pod};
@@ -374,4 +376,51 @@ fn no_gpu_is_opened_without_a_slot_for_its_reservation_pod() {
     assert!(joins(1).is_empty(), "there is no slot");
     assert_eq!(joins(2), [true]);
     assert_eq!(joins(3), [false]);
+}
+
+/// A pod that needs two GPUs of one node displaces a pod of a gang that prefers racks. That pod cannot go to the rack that is tried first, because another pod
+/// of the gang uses the same host port there. The other one may stay.
+#[test]
+fn a_preferred_rack_that_refuses_a_pod_for_the_host_port_of_another_is_open_to_that_one() {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Consolidation],
+        ..Policy::default()
+    });
+    for (name, text) in [("n0", "2 rack=r0"), ("n1", "1 rack=r9"), ("n2", "1 rack=r1")] {
+        engine.apply(Event::Node(Box::new(node(name, text))), NOW);
+    }
+    let topology = TopologyInput {
+        name: "net".into(),
+        levels: vec!["rack".into()],
+    };
+    engine.apply(Event::Topology(topology), NOW);
+    engine.apply(open_queue("q"), NOW);
+    let mut gang = group("gang", "q", 0);
+    gang.min_member = Some(2);
+    gang.topology = Some(TopologyConstraint {
+        topology: "net".into(),
+        required: None,
+        preferred: Some("rack".into()),
+    });
+    engine.apply(Event::Group(Box::new(gang.clone())), NOW);
+    for (number, on) in ["n0", "n1"].into_iter().enumerate() {
+        let mut runs = placed(pod(&gang, number, "1"), on);
+        runs.needs_mut().host_ports = vec![HostPort {
+            ip: Name::default(),
+            protocol: "TCP".into(),
+            port: 80,
+        }];
+        engine.apply(Event::Pod(Box::new(runs)), NOW);
+    }
+    let mut large = group("large", "q", 1);
+    large.priority = 75;
+    engine.apply(Event::Group(Box::new(large.clone())), NOW);
+    engine.apply(Event::Pod(Box::new(pod(&large, 0, "2"))), NOW);
+    let decisions = engine.cycle(NOW);
+    let evicted: Vec<&str> = decisions.evict.iter().map(|eviction| &*eviction.pod.uid).collect();
+    assert_eq!(evicted, ["gang-000"]);
+    let planned = decisions.pipeline.iter().map(|plan| (&*plan.pod.uid, &*plan.node));
+    let mut planned: Vec<(&str, &str)> = planned.collect();
+    planned.sort_unstable();
+    assert_eq!(planned, [("gang-000", "n2"), ("large-000", "n0")]);
 }

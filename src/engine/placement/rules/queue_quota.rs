@@ -1,8 +1,14 @@
 //! The queue's limit and quota, per node: how many GPUs a request by GPU memory counts depends on the node. Without the plugin `proportion` there are none.
+//!
+//! Other pods count the same on every node, so the check of the pod group before placement covers them, unless pods that request GPU memory are placed with
+//! them (see [`refuses_all`]).
 
 use std::fmt;
 
 use crate::engine::fairshare::quotas::{self, Exceeded};
+use crate::engine::model::Model;
+use crate::engine::model::ids::PodId;
+use crate::engine::model::pod::Pod;
 use crate::engine::model::resources::Shared;
 
 use super::{PodOnNode, Verdict};
@@ -31,18 +37,35 @@ pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
     if pair.shape.gpu.memory == 0 || pair.settings.policy.plugins.proportion.is_none() {
         return V::FITS;
     }
-    match exceeded(pair) {
+    let amount = pair.shape.accepted(pair.node.gpu_memory());
+    match exceeded(pair.model, pair.pod, &amount) {
         None => V::FITS,
-        Some((gate, amount)) => V::refused(|| Refusal {
-            code: gate.code.as_str(),
-            details: quotas::message(pair.model, gate, &amount),
-        }),
+        Some(gate) => V::refused(|| refusal(pair.model, gate, &amount)),
     }
 }
 
-fn exceeded(pair: &PodOnNode) -> Option<(Exceeded, Shared)> {
-    let pod_group = &pair.model.pod_groups()[pair.pod.pod_group?];
-    let amount = pair.shape.accepted(pair.node.gpu_memory());
+/// Why all nodes refuse a pod that requests no GPU memory. Pods of its pod group that do, and were placed before it, may count more than the check of the pod
+/// group assumed.
+#[must_use]
+pub fn refuses_all(model: &Model, pod: PodId) -> Option<Refusal> {
+    let pod = &model.pods()[pod];
+    let shape = &model.shapes()[pod.shape];
+    if shape.gpu.memory > 0 {
+        return None;
+    }
+    let gate = exceeded(model, pod, &shape.quota)?;
+    Some(refusal(model, gate, &shape.quota))
+}
+
+fn exceeded(model: &Model, pod: &Pod, amount: &Shared) -> Option<Exceeded> {
+    let pod_group = &model.pod_groups()[pod.pod_group?];
     let preemptible = pod_group.input.as_ref()?.preemptible;
-    quotas::check(pair.model, pod_group.queue?, preemptible, &amount).map(|gate| (gate, amount))
+    quotas::check(model, pod_group.queue?, preemptible, amount)
+}
+
+fn refusal(model: &Model, gate: Exceeded, amount: &Shared) -> Refusal {
+    Refusal {
+        code: gate.code.as_str(),
+        details: quotas::message(model, gate, amount),
+    }
 }

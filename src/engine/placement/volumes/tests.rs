@@ -1,5 +1,6 @@
 mod attributes;
 mod disks;
+mod skip;
 
 use std::sync::Arc;
 
