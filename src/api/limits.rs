@@ -15,9 +15,10 @@ pub const GPU_GROUPS_PER_POD: usize = 128;
 pub const GPU_GROUPS_PER_NODE: usize = 1_024;
 /// Labels of one pod. Large ones have some dozens.
 pub const LABELS_PER_POD: usize = 512;
-/// Annotations of one pod. Large ones have some dozens.
+/// Annotations of one pod. Large ones have some dozens. The records of users on a reservation pod do not count.
 pub const ANNOTATIONS_PER_POD: usize = 512;
-/// Bytes of the annotations of one pod that are kept. Kubernetes lets objects have four times as many.
+/// Bytes of the annotations of one pod that are kept. Kubernetes lets objects have four times as many. The records of users on a reservation pod do not
+/// count.
 pub const ANNOTATION_BYTES_PER_POD: usize = 65_536;
 /// Owners of one pod that are kept, its controller first. Pods have one.
 pub const OWNERS_PER_POD: usize = 16;
@@ -35,7 +36,7 @@ pub const GPU_MEMORY_COUNTED: i64 = 268_435_456;
 pub const GPU_SHARE_BYTES: usize = 256;
 /// Containers of one pod, init containers and ephemeral ones included.
 pub const CONTAINERS_PER_POD: usize = 256;
-/// Names of resources in the requests of all containers of one pod and in its overhead. Nodes with the most kinds of devices offer some twenty.
+/// Names of resources in the requests of all containers of one pod, in its own and in its overhead. Nodes with the most kinds of devices offer some twenty.
 pub const RESOURCE_NAMES_PER_POD: usize = 64;
 /// Names of resources in the status of one pod group or queue: those of all its pods. An object that does not fit into the store could not be
 /// written at all.

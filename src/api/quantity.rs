@@ -22,7 +22,8 @@ const TEN_TO: [u64; 19] = {
 /// The greatest amount that Kubernetes can hold; larger ones are cut down to it.
 const MAX: i128 = i64::MAX as i128 * NANOS;
 
-/// An exact amount. Arithmetic saturates at what Kubernetes can hold (2^63 - 1).
+/// An exact amount. Arithmetic saturates at what Kubernetes can hold (2^63 - 1), except for [`Amount::wide_add`] and [`Amount::wide_sub`]; texts are cut
+/// down to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount {
     nanos: i128,
@@ -119,6 +120,22 @@ impl Amount {
         }
     }
 
+    /// The sum, also beyond what Kubernetes can hold: for sums from which amounts are subtracted again, which must return to what they were.
+    #[must_use]
+    pub fn wide_add(self, other: Self) -> Self {
+        Self {
+            nanos: self.nanos.saturating_add(other.nanos),
+        }
+    }
+
+    /// The difference; undoes [`Amount::wide_add`].
+    #[must_use]
+    pub fn wide_sub(self, other: Self) -> Self {
+        Self {
+            nanos: self.nanos.saturating_sub(other.nanos),
+        }
+    }
+
     /// The product with a whole number.
     #[must_use]
     pub fn saturating_mul(self, factor: i64) -> Self {
@@ -129,10 +146,11 @@ impl Amount {
 
     /// The canonical text in a format: the largest suffix that leaves no fraction.
     pub fn format(self, format: Format) -> String {
+        let held = Self::from_nanos(self.nanos);
         match format {
-            Format::DecimalSi => self.decimal(&["n", "u", "m", "", "k", "M", "G", "T", "P", "E"]),
-            Format::DecimalExponent => self.decimal(&["e-9", "e-6", "e-3", "", "e3", "e6", "e9", "e12", "e15", "e18"]),
-            Format::BinarySi => self.binary(),
+            Format::DecimalSi => held.decimal(&["n", "u", "m", "", "k", "M", "G", "T", "P", "E"]),
+            Format::DecimalExponent => held.decimal(&["e-9", "e-6", "e-3", "", "e3", "e6", "e9", "e12", "e15", "e18"]),
+            Format::BinarySi => held.binary(),
         }
     }
 

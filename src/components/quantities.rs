@@ -75,7 +75,8 @@ impl<N: Into<SmolStr>> FromIterator<(N, Amount)> for Amounts {
     }
 }
 
-/// Adds or subtracts entry by entry; entries that become 0 are removed.
+/// Adds or subtracts entry by entry; entries that become 0 are removed. A sum from which amounts are subtracted again needs [`Amount::wide_add`] and
+/// [`Amount::wide_sub`].
 pub fn combine(sum: &mut Amounts, amounts: &Amounts, operation: fn(Amount, Amount) -> Amount) {
     let stays = |amount: Amount| !amount.is_zero() && operation(Amount::default(), amount) == amount;
     if sum.is_empty() && amounts.iter().all(|(_, amount)| stays(amount)) {

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::affinity;
+use super::{affinity, trim};
 use crate::api::gpu_request::is_group_label;
 use crate::api::limits::{self, ExceededLimit};
 use crate::api::names::{annotation, label, resource, third_party};
@@ -41,11 +41,20 @@ pub fn of_pod(pod: &Pod) -> Option<ExceededLimit> {
         exceeds(groups, limits::GPU_GROUPS_PER_POD, "labels that name a GPU group")
             .or_else(|| exceeds(labelled, limits::LABELS_PER_POD, "labels"))
             .or_else(|| {
-                let annotations = count(pod.metadata.annotations.as_ref());
+                let annotations = count(pod.metadata.annotations.as_ref()) - user_records(pod);
                 exceeds(annotations, limits::ANNOTATIONS_PER_POD, "annotations")
             })
     };
     marks().or_else(|| pod.spec.as_ref().and_then(of_spec))
+}
+
+/// Number of annotations that record users of the GPU that a pod reserves. They do not count.
+fn user_records(pod: &Pod) -> usize {
+    if !trim::keeps_user_records(pod) {
+        return 0;
+    }
+    let annotations = pod.metadata.annotations.iter().flatten();
+    annotations.filter(|(key, _)| trim::is_user_record(key)).count()
 }
 
 fn of_spec(spec: &PodSpec) -> Option<ExceededLimit> {
@@ -118,8 +127,10 @@ fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
 }
 
 fn requests(spec: &PodSpec) -> impl Iterator<Item = &QuantityMap> {
-    let of_containers = containers(spec).filter_map(|container| container.resources.as_ref()?.requests.as_ref());
-    of_containers.chain(&spec.overhead)
+    let of_containers = containers(spec).filter_map(|container| container.resources.as_ref());
+    let all = of_containers.chain(&spec.resources);
+    all.filter_map(|resources| resources.requests.as_ref())
+        .chain(&spec.overhead)
 }
 
 fn of_affinity(affinity: &Affinity) -> Option<ExceededLimit> {
@@ -277,11 +288,13 @@ pub fn cut_pod(pod: &mut Pod) {
             _ => 2,
         });
     }
+    let records = user_records(pod);
     if let Some(annotations) = &mut pod.metadata.annotations {
-        keep(annotations, limits::ANNOTATIONS_PER_POD, |key| match key {
+        keep(annotations, limits::ANNOTATIONS_PER_POD + records, |key| match key {
             annotation::POD_GROUP_NAME | annotation::RECEIVED_RESOURCE_TYPE => 0,
             annotation::GPU_FRACTION | annotation::GPU_MEMORY | annotation::GPU_FRACTION_NUM_DEVICES => 0,
             annotation::RESERVED_GPU | annotation::SHARED_GPU_CONFIG_MAP => 0,
+            _ if records > 0 && trim::is_user_record(key) => 0,
             _ if key.starts_with(annotation::MIG_PREFIX) => 1,
             _ => 2,
         });
@@ -394,15 +407,14 @@ fn cut_requests(spec: &mut PodSpec) {
         .map(|(_, name)| name.clone())
         .collect();
     let cut = |quantities: &mut QuantityMap| quantities.retain(|name, _| kept.contains(name));
-    for container in spec
+    let containers = spec
         .containers
         .iter_mut()
-        .chain(spec.init_containers.iter_mut().flatten())
-    {
-        if let Some(resources) = &mut container.resources {
-            resources.requests.iter_mut().for_each(cut);
-            resources.limits.iter_mut().for_each(cut);
-        }
+        .chain(spec.init_containers.iter_mut().flatten());
+    let of_containers = containers.filter_map(|container| container.resources.as_mut());
+    for resources in of_containers.chain(&mut spec.resources) {
+        resources.requests.iter_mut().for_each(cut);
+        resources.limits.iter_mut().for_each(cut);
     }
     spec.overhead.iter_mut().for_each(cut);
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::api::names::{condition, object};
+use crate::api::names::{annotation, condition, object};
 use crate::api::{QuantityMap, limits};
 
 /// Types of the pod conditions that are read; one that a reader needs is added here.
@@ -25,12 +25,28 @@ pub fn reads_condition(name: &str) -> bool {
     READ_CONDITIONS.contains(&name)
 }
 
+/// Whether a pod has the container of a reservation pod, so that the records of users in its annotations are exempt from the limits. Namespace and service
+/// account, which tenants cannot fake, are not known where pods are read. This is harmless: on other pods these records are removed before any component
+/// gets the pod (`components::watches`), and until then they take no more memory than the text of the pod, which Kubernetes limits.
+pub fn keeps_user_records(pod: &Pod) -> bool {
+    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.any(|container| container.name == object::RESERVATION_CONTAINER)
+}
+
+/// Whether an annotation records a user of the GPU that a reservation pod holds.
+pub fn is_user_record(key: &str) -> bool {
+    key.starts_with(annotation::GPU_USER_PREFIX)
+}
+
 /// Drops fields that are never read. The pod is within the limits of `bounds` already.
 pub fn trim_pod(pod: &mut Pod) {
+    let reserves = keeps_user_records(pod);
     let meta = &mut pod.metadata;
     (meta.finalizers, meta.generate_name, meta.generation) = (None, None, None);
     meta.deletion_grace_period_seconds = None;
-    meta.annotations.iter_mut().for_each(trim_annotations);
+    if let Some(annotations) = &mut meta.annotations {
+        trim_others(annotations, |key| reserves && is_user_record(key));
+    }
     trim_owners(&mut meta.owner_references);
     if let Some(spec) = &mut pod.spec {
         trim_spec(spec);
@@ -43,9 +59,6 @@ pub fn trim_pod(pod: &mut Pod) {
         trim_conditions(&mut status.conditions);
         let spec = pod.spec.as_ref();
         let containers = spec.map(|spec| &*spec.containers).unwrap_or_default();
-        let reserves = containers
-            .iter()
-            .any(|container| container.name == object::RESERVATION_CONTAINER);
         for text in [&mut status.reason, &mut status.message] {
             *text = text.take().filter(|_| reserves);
             text.iter_mut()
@@ -61,12 +74,19 @@ pub fn trim_pod(pod: &mut Pod) {
 
 /// Drops the longest annotations until the limit is met. Those that are read are short.
 pub fn trim_annotations(annotations: &mut BTreeMap<String, String>) {
-    let mut bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    trim_others(annotations, |_| false);
+}
+
+/// [`trim_annotations`], except for some that stay and do not count.
+fn trim_others(annotations: &mut BTreeMap<String, String>, stays: impl Fn(&str) -> bool) {
+    let counted = annotations.iter().filter(|(key, _)| !stays(key));
+    let mut bytes: usize = counted.map(|(key, value)| key.len() + value.len()).sum();
     if bytes <= limits::ANNOTATION_BYTES_PER_POD {
         return;
     }
     let mut by_length: Vec<(usize, String)> = annotations
         .iter()
+        .filter(|(key, _)| !stays(key))
         .map(|(key, value)| (value.len(), key.clone()))
         .collect();
     by_length.sort_unstable();
@@ -387,6 +407,28 @@ mod tests {
         );
         assert_eq!(read("resource-reservation"), kept);
         assert_eq!(read("main"), (None, None));
+    }
+
+    #[test]
+    fn the_records_of_users_stay_on_reservation_pods_only_and_do_not_count() {
+        let kept = |container: &str| {
+            let mut pod = pod(json!({"containers": [{"name": container}]}));
+            let annotations = pod.metadata.annotations.get_or_insert_default();
+            let record = |at: usize| (format!("{}{at}", annotation::GPU_USER_PREFIX), "x".repeat(2_000));
+            annotations.extend((0..100).map(record));
+            annotations.insert("long".to_owned(), "x".repeat(limits::ANNOTATION_BYTES_PER_POD));
+            trim_pod(&mut pod);
+            let (records, others): (Vec<_>, Vec<_>) = pod
+                .metadata
+                .annotations
+                .unwrap()
+                .into_keys()
+                .partition(|key| is_user_record(key));
+            assert_eq!(others, ["gpu-fraction"], "they do not stay in place of others");
+            records.len()
+        };
+        assert_eq!(kept("resource-reservation"), 100);
+        assert!(kept("main") < 33);
     }
 
     #[test]

@@ -80,6 +80,21 @@ fn amounts_beyond_the_maximum_are_capped() {
 }
 
 #[test]
+fn wide_sums_return_to_what_they_were_and_are_shown_cut_down() {
+    let most = Amount { nanos: MAX };
+    let sum = most.wide_add(most).wide_add(Amount::from_units(1));
+    for format in [Format::DecimalSi, Format::BinarySi, Format::DecimalExponent] {
+        assert_eq!(sum.format(format), most.format(format));
+        assert_eq!(
+            Amount::ZERO.wide_sub(sum).format(format),
+            format!("-{}", most.format(format))
+        );
+    }
+    assert_eq!((sum.units(), sum.milli()), (i64::MAX, i64::MAX));
+    assert_eq!(sum.wide_sub(most).wide_sub(most), Amount::from_units(1));
+}
+
+#[test]
 fn texts_that_are_no_quantities_are_errors() {
     for text in [
         "", "-", ".", "m", "1.2.3", "1 ", " 1", "1x", "1KI", "1mi", "1e", "1e1.5", "1Ee3", "--1", "1_000", "NaN",

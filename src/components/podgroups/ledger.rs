@@ -86,8 +86,8 @@ impl Ledger {
         let mut changed = self.remove(&uid);
         let sums = self.sums.entry(group.clone()).or_default();
         sums.pods += 1;
-        combine(&mut sums.requested, &part.requested, Amount::saturating_add);
-        combine(&mut sums.allocated, &part.allocated, Amount::saturating_add);
+        combine(&mut sums.requested, &part.requested, Amount::wide_add);
+        combine(&mut sums.allocated, &part.allocated, Amount::wide_add);
         sums.waiting += usize::from(part.waiting);
         sums.gated += usize::from(part.gated);
         sums.running += usize::from(part.running);
@@ -108,8 +108,8 @@ impl Ledger {
         };
         if let Some(sums) = self.sums.get_mut(&group) {
             sums.pods -= 1;
-            combine(&mut sums.requested, &part.requested, Amount::saturating_sub);
-            combine(&mut sums.allocated, &part.allocated, Amount::saturating_sub);
+            combine(&mut sums.requested, &part.requested, Amount::wide_sub);
+            combine(&mut sums.allocated, &part.allocated, Amount::wide_sub);
             sums.waiting -= usize::from(part.waiting);
             sums.gated -= usize::from(part.gated);
             sums.running -= usize::from(part.running);
@@ -156,6 +156,7 @@ fn part(pod: &Pod, gpu_memory: Option<i64>, claimed: &Amounts) -> Contribution {
         combine(&mut sum, &extra, Amount::saturating_add);
         sum
     };
+    let waiting = asks && !pods::is_bound(pod) && pod.metadata.deletion_timestamp.is_none();
     Contribution {
         requested: if asks {
             with(shared_gpu_requested(share))
@@ -167,8 +168,8 @@ fn part(pod: &Pod, gpu_memory: Option<i64>, claimed: &Amounts) -> Contribution {
         } else {
             Amounts::new()
         },
-        waiting: asks && !pods::is_bound(pod) && pod.metadata.deletion_timestamp.is_none(),
-        gated: asks && !pods::is_bound(pod) && pods::has_gates(pod),
+        waiting,
+        gated: waiting && pods::has_gates(pod),
         running: asks && pods::is_bound(pod),
         created: pod
             .metadata

@@ -78,10 +78,10 @@ impl Tree {
         }
         let mut changed = BTreeSet::new();
         if let Some((queue, totals)) = self.usage.remove(&key) {
-            changed.extend(self.update_sums(&queue, &totals, Amount::saturating_sub));
+            changed.extend(self.update_sums(&queue, &totals, Amount::wide_sub));
         }
         if let Some((queue, totals)) = new {
-            changed.extend(self.update_sums(&queue, &totals, Amount::saturating_add));
+            changed.extend(self.update_sums(&queue, &totals, Amount::wide_add));
             self.usage.insert(key, (queue, totals));
         }
         changed
@@ -140,7 +140,7 @@ impl Tree {
         };
         let all = self.totals(name);
         for ancestor in &ancestors {
-            update(&mut self.totals, ancestor, &all, Amount::saturating_sub);
+            update(&mut self.totals, ancestor, &all, Amount::wide_sub);
         }
         match self.own.get(name) {
             Some(own) => self.totals.insert(name.to_owned(), own.clone()),
@@ -162,11 +162,11 @@ impl Tree {
         };
         for child in self.children(name) {
             let below = self.totals(&child);
-            update(&mut self.totals, name, &below, Amount::saturating_add);
+            update(&mut self.totals, name, &below, Amount::wide_add);
         }
         let all = self.totals(name);
         for ancestor in &ancestors {
-            update(&mut self.totals, ancestor, &all, Amount::saturating_add);
+            update(&mut self.totals, ancestor, &all, Amount::wide_add);
         }
         changed
     }
@@ -187,7 +187,7 @@ impl Tree {
                 continue;
             };
             for counted in self.chain(queue) {
-                update(&mut self.totals, &counted, &own, Amount::saturating_add);
+                update(&mut self.totals, &counted, &own, Amount::wide_add);
             }
         }
         below

@@ -1,6 +1,6 @@
 //! The scheduler's metrics of objects: the fair shares of queues, how long their pods waited, and the GPUs of nodes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -30,6 +30,8 @@ pub struct Shown {
     shares_due: Option<Instant>,
     /// Queues with exported shares, and their fair shares in millionths of a GPU.
     queues: HashMap<String, i64>,
+    /// Queues in which pods were placed since shares were exported last. They may be deleted before theirs are.
+    placed: BTreeSet<String>,
     gpus: GpuTally,
 }
 
@@ -41,6 +43,7 @@ impl Shown {
             shard: shard.to_owned(),
             shares_due: None,
             queues: HashMap::new(),
+            placed: BTreeSet::new(),
             gpus: GpuTally::default(),
         }
     }
@@ -84,12 +87,18 @@ impl Shown {
             context.figures.forget(&families::OF_THE_SCHEDULER, &gone);
             changed.push(FairShare { queue: gone, gpus: 0 });
         }
+        for queue in std::mem::take(&mut self.placed) {
+            if !self.queues.contains_key(&queue) && !is_elsewhere(&queue) {
+                context.figures.forget(&families::OF_THE_SCHEDULER, &queue);
+            }
+        }
         changed
     }
 
     /// Removes all series, since another process leads now and exports them.
     pub fn clear(&mut self, context: &Context) {
-        for (queue, _) in self.queues.drain() {
+        let queues = self.queues.drain().map(|(queue, _)| queue);
+        for queue in queues.chain(std::mem::take(&mut self.placed)) {
             context.figures.forget(&families::OF_THE_SCHEDULER, &queue);
         }
         context
@@ -100,7 +109,7 @@ impl Shown {
     }
 
     /// Exports the decisions of a cycle by action, and how long pods had waited for their nodes.
-    pub fn show_decisions(&self, context: &Context, decisions: &Decisions, model: &Model, stores: &Stores) {
+    pub fn show_decisions(&mut self, context: &Context, decisions: &Decisions, model: &Model, stores: &Stores) {
         let allocated = decisions.bind.len() as u64;
         metrics::counter!("unikai_decisions_total", "action" => ActionKind::Allocate.as_str()).increment(allocated);
         for eviction in &decisions.evict {
@@ -123,6 +132,7 @@ impl Shown {
             let labels = [("queue_metadata_name", &*queue)];
             context.figures.count(&families::QUEUE_PLACED, &queue, &labels, pods);
             context.figures.count(&families::QUEUE_WAITED, &queue, &labels, seconds);
+            self.placed.insert(queue.to_string());
         }
     }
 
@@ -179,3 +189,6 @@ fn age(pod: &Pod) -> Option<Duration> {
     let age = clock::now().duration_since(created);
     Some(Duration::try_from(age).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,8 @@
 //!    gave it no part of a GPU has none, whatever its annotations ask for since.
 //!
 //! An event on the pod reports what was restored, once for each change.
+//!
+//! Records of users on other pods than reservation pods are removed: they count nowhere, and the limits on annotations do not hold for them.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,6 +28,7 @@ use crate::components::Settings;
 use crate::components::bus::{Note, Severity, Subject};
 use crate::components::fractions::users::{self, User};
 use crate::components::pods::{self, OwnPods, Role};
+use crate::mirror::trim::is_user_record;
 
 /// Changes that an event lists.
 const NAMED_MAX: usize = 5;
@@ -82,6 +85,10 @@ impl Charged {
     pub fn settle(&mut self, pod: &mut Pod, before: impl FnOnce() -> Option<Arc<Pod>>) -> Vec<Key> {
         if self.own_pods.role(pod) == Role::Reservation {
             return self.reservation(pod);
+        }
+        // Records of users are exempt from the limits, but count on reservation pods alone.
+        if let Some(annotations) = &mut pod.metadata.annotations {
+            annotations.retain(|key, _| !is_user_record(key));
         }
         if !pods::is_bound(pod) {
             return Vec::new();

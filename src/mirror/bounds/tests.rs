@@ -71,6 +71,11 @@ const CASES: &[Case] = &[
             json!({"containers": [container("a.com/r"), container("a.com/r"), container("b.com/r")], "overhead": overhead}),
         )
     }),
+    ("names of resources", limits::RESOURCE_NAMES_PER_POD, |count| {
+        let container = json!({"name": "c", "resources": {"requests": map(count - count / 2, "a.com/r")}});
+        let pages = map(count / 2, "hugepages-");
+        spec(json!({"containers": [container], "resources": {"requests": pages, "limits": pages}}))
+    }),
     ("ports", limits::PORTS_PER_POD, |count| {
         spec(json!({"containers": [{"name": "c", "ports": list(count, |at| json!({"containerPort": at}))}]}))
     }),
@@ -225,6 +230,37 @@ fn annotations_that_a_pod_is_charged_by_are_cut_last() {
     assert!(labels.contains_key(label::GPU_GROUP) && labels.contains_key(label::SUBGROUP_NAME));
     let annotations = cut.metadata.annotations.unwrap();
     assert!(annotations.contains_key(annotation::POD_GROUP_NAME) && annotations.contains_key(annotation::GPU_FRACTION));
+}
+
+#[test]
+fn the_records_of_users_on_a_reservation_pod_do_not_count() {
+    let with = |container: &str, others: usize| {
+        let mut annotations = map(600, annotation::GPU_USER_PREFIX);
+        let others = map(others, "a");
+        annotations
+            .as_object_mut()
+            .unwrap()
+            .extend(others.as_object().unwrap().clone());
+        pod(
+            json!({"annotations": annotations}),
+            json!({"containers": [{"name": container}]}),
+        )
+    };
+    let excess = Some(ExceededLimit {
+        what: "annotations",
+        limit: limits::ANNOTATIONS_PER_POD,
+    });
+    assert_eq!(of_pod(&with("resource-reservation", 500)), None);
+    assert_eq!(of_pod(&with("main", 0)), excess);
+    let mut cut = with("resource-reservation", 40_000);
+    cut_pod(&mut cut);
+    assert_eq!(of_pod(&cut), excess);
+    let annotations = cut.metadata.annotations.unwrap();
+    let records = annotations.keys().filter(|key| trim::is_user_record(key)).count();
+    assert_eq!(
+        (records, annotations.len() - records),
+        (600, limits::ANNOTATIONS_PER_POD + 1)
+    );
 }
 
 fn sub(name: usize, parent: Option<usize>) -> SubGroup {

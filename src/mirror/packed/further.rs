@@ -11,8 +11,9 @@ use serde::Serialize;
 
 use super::any;
 
-/// Prefix of the names of the token volumes that the API server adds. The rest of the name is different in each pod, and is dropped here, so that the fields of pods are equal.
-const TOKEN_VOLUME: &str = "kube-api-access";
+/// Prefix of the name of the token volume that the API server adds. The rest of the name is different in each pod, and is dropped here, so that the
+/// fields of pods are equal. No volume can have the prefix alone as its name.
+const TOKEN_VOLUME: &str = "kube-api-access-";
 
 /// See the module.
 #[derive(Debug, PartialEq, Serialize)]
@@ -109,45 +110,55 @@ fn says_more(pod: &core::Pod) -> bool {
 
 /// The spec with these fields only.
 fn reduced(spec: &core::PodSpec) -> core::PodSpec {
+    let token = token_volume(spec);
+    let containers = |all: &[core::Container]| -> Vec<_> { all.iter().map(|one| container(one, token)).collect() };
     core::PodSpec {
         affinity: spec.affinity.clone(),
-        containers: spec.containers.iter().map(container).collect(),
+        containers: containers(&spec.containers),
         ephemeral_containers: spec
             .ephemeral_containers
             .as_ref()
-            .map(|all| all.iter().map(ephemeral).collect()),
+            .map(|all| all.iter().map(|one| ephemeral(one, token)).collect()),
         host_network: spec.host_network,
-        init_containers: spec
-            .init_containers
-            .as_ref()
-            .map(|all| all.iter().map(container).collect()),
+        init_containers: spec.init_containers.as_deref().map(containers),
         node_selector: spec.node_selector.clone(),
         overhead: spec.overhead.clone(),
         resource_claims: spec.resource_claims.clone(),
         resources: spec.resources.clone(),
         tolerations: spec.tolerations.clone(),
         topology_spread_constraints: spec.topology_spread_constraints.clone(),
-        volumes: spec.volumes.as_ref().map(|all| all.iter().map(volume).collect()),
+        volumes: spec
+            .volumes
+            .as_ref()
+            .map(|all| all.iter().map(|one| volume(one, token)).collect()),
         ..core::PodSpec::default()
     }
 }
 
-fn container(container: &core::Container) -> core::Container {
+/// The name of the token volume that the API server adds, behind those that the pod had. It is a projected one; the names of other kinds stay: the claim
+/// of an ephemeral volume is named after it.
+fn token_volume(spec: &core::PodSpec) -> Option<&str> {
+    let is_token = |volume: &&core::Volume| volume.projected.is_some() && volume.name.starts_with(TOKEN_VOLUME);
+    let token = spec.volumes.iter().flatten().rfind(is_token)?;
+    Some(&token.name)
+}
+
+fn container(container: &core::Container, token: Option<&str>) -> core::Container {
     core::Container {
         env: variables(container.env.as_deref()),
         env_from: container.env_from.clone(),
         ports: container.ports.clone(),
         restart_policy: container.restart_policy.clone(),
-        volume_mounts: mounts(container.volume_mounts.as_deref()),
+        volume_mounts: mounts(container.volume_mounts.as_deref(), token),
         ..core::Container::default()
     }
 }
 
-fn ephemeral(container: &core::EphemeralContainer) -> core::EphemeralContainer {
+fn ephemeral(container: &core::EphemeralContainer, token: Option<&str>) -> core::EphemeralContainer {
     core::EphemeralContainer {
         env: variables(container.env.as_deref()),
         env_from: container.env_from.clone(),
-        volume_mounts: mounts(container.volume_mounts.as_deref()),
+        volume_mounts: mounts(container.volume_mounts.as_deref(), token),
         ..core::EphemeralContainer::default()
     }
 }
@@ -159,24 +170,21 @@ fn variables(all: Option<&[core::EnvVar]>) -> Option<Vec<core::EnvVar>> {
     (!kept.is_empty()).then_some(kept)
 }
 
-fn mounts(all: Option<&[core::VolumeMount]>) -> Option<Vec<core::VolumeMount>> {
+fn mounts(all: Option<&[core::VolumeMount]>, token: Option<&str>) -> Option<Vec<core::VolumeMount>> {
     let name = |mount: &core::VolumeMount| core::VolumeMount {
-        name: common_name(&mount.name),
+        name: common_name(&mount.name, token),
         ..core::VolumeMount::default()
     };
     Some(all?.iter().map(name).collect())
 }
 
-fn volume(volume: &core::Volume) -> core::Volume {
+fn volume(volume: &core::Volume, token: Option<&str>) -> core::Volume {
     core::Volume {
-        name: common_name(&volume.name),
+        name: common_name(&volume.name, token),
         ..volume.clone()
     }
 }
 
-fn common_name(name: &str) -> String {
-    let is_token = name
-        .strip_prefix(TOKEN_VOLUME)
-        .is_some_and(|rest| rest.starts_with('-'));
-    if is_token { TOKEN_VOLUME } else { name }.to_owned()
+fn common_name(name: &str, token: Option<&str>) -> String {
+    if token == Some(name) { TOKEN_VOLUME } else { name }.to_owned()
 }

@@ -115,6 +115,21 @@ fn pods_of_one_template_share_their_further_fields() {
 }
 
 #[test]
+fn only_the_token_volume_of_a_pod_loses_its_name() {
+    let pod = pod(
+        "{metadata: {name: p}, spec: {
+          volumes: [{name: kube-api-access-data, ephemeral: {}}, {name: kube-api-access-x2b5d, projected: {sources: []}}],
+          containers: [{name: c, volumeMounts: [{name: kube-api-access-data, mountPath: /d}, {name: kube-api-access-x2b5d, mountPath: /t}]}]}}",
+    );
+    let spec = pod.spec().unwrap();
+    let volumes: Vec<_> = spec.volumes.iter().flatten().map(|volume| &*volume.name).collect();
+    let mounts = spec.containers[0].volume_mounts.iter().flatten();
+    let mounts: Vec<_> = mounts.map(|mount| &*mount.name).collect();
+    assert_eq!(volumes, ["kube-api-access-data", "kube-api-access-"]);
+    assert_eq!(mounts, volumes);
+}
+
+#[test]
 fn a_pod_group_with_further_fields_is_kept_complete() {
     let group = |spec: &str| -> Group {
         let yaml = format!("{{metadata: {{name: g, namespace: ns, uid: u, labels: {{a: b}}}}, spec: {{{spec}}}}}");

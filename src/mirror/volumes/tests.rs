@@ -107,6 +107,21 @@ fn a_claim_from_missing_to_bound() {
 }
 
 #[test]
+fn the_claim_of_an_ephemeral_volume_is_found_by_the_whole_name_of_the_volume() {
+    let mut world = World::new();
+    world.tell(class(LATE));
+    let waits =
+        "waiting for ephemeral volume controller to create the persistentvolumeclaim \"p-kube-api-access-data\"";
+    let events = world.pod("p", "{name: kube-api-access-data, ephemeral: {}}");
+    assert_eq!(told(&events), [format!("p: {waits}")]);
+    let claim = "{metadata: {name: p-kube-api-access-data, namespace: ns, uid: c,
+                   ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: p, controller: true}]},
+                  spec: {storageClassName: late, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Ki}}}}";
+    let events = world.tell(PackedObject::PersistentVolumeClaim(read(claim)));
+    assert_eq!(told(&events), ["p: ns/p-kube-api-access-data waits for 1024"]);
+}
+
+#[test]
 fn only_the_pods_of_a_claim_are_updated() {
     let mut world = World::new();
     world.pod("p", USES_C);

@@ -1,7 +1,8 @@
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSchedulingGate};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::quantity::Format;
 use crate::components::podgroups::gpu_memory::of_one_gpu;
 use crate::components::quantities::quantities;
 
@@ -59,6 +60,29 @@ fn sums_follow_each_pod_and_return_to_zero() {
     ledger.remove("b");
     assert_eq!(ledger.sums(&key()), Sums::default());
     assert!(ledger.sums.is_empty() && ledger.parts.is_empty());
+}
+
+#[test]
+fn pods_that_together_exceed_the_greatest_quantity_leave_nothing_behind_in_their_group() {
+    let huge = |uid: &str| {
+        let mut pod = pod(uid, "Running", Some("n"), json!({}), 1);
+        let resources = pod.spec.as_mut().unwrap().containers[0].resources.as_mut().unwrap();
+        let memory = serde_json::from_value(json!("8E")).unwrap();
+        resources.requests.as_mut().unwrap().insert("memory".to_owned(), memory);
+        pod
+    };
+    let mut ledger = Ledger::default();
+    ledger.put(&pod("stays", "Running", Some("n"), json!({}), 1), None, &Amounts::new());
+    let before = ledger.sums(&key());
+    for uid in ["a", "b"] {
+        ledger.put(&huge(uid), None, &Amounts::new());
+    }
+    let most = Amount::from_units(i64::MAX).format(Format::BinarySi);
+    assert!(show(&ledger.sums(&key()).requested).contains(&format!("memory={most} ")));
+    for uid in ["a", "b"] {
+        ledger.remove(uid);
+    }
+    assert_eq!(ledger.sums(&key()), before);
 }
 
 #[test]
@@ -188,8 +212,8 @@ fn a_pod_with_too_many_names_of_resources_counts_with_none() {
 fn pods_that_wait_for_their_gates_alone_are_told_apart() {
     let mut ledger = Ledger::default();
     let mut gated = pod("a", "Pending", None, json!({}), 1);
-    let gates = serde_json::from_value(json!([{"name": "example.com/wait"}])).unwrap();
-    gated.spec.as_mut().unwrap().scheduling_gates = gates;
+    let gates: Option<Vec<PodSchedulingGate>> = serde_json::from_value(json!([{"name": "example.com/wait"}])).unwrap();
+    gated.spec.as_mut().unwrap().scheduling_gates.clone_from(&gates);
     ledger.put(&gated, None, &Amounts::new());
     assert!(ledger.sums(&key()).only_gated());
     ledger.put(&pod("b", "Pending", None, json!({}), 1), None, &Amounts::new());
@@ -197,6 +221,14 @@ fn pods_that_wait_for_their_gates_alone_are_told_apart() {
     ledger.remove("b");
     gated.spec.as_mut().unwrap().scheduling_gates = None;
     ledger.put(&gated, None, &Amounts::new());
+    assert_eq!((ledger.sums(&key()).waiting, ledger.sums(&key()).gated), (1, 0));
+    assert!(!ledger.sums(&key()).only_gated());
+
+    // A pod that is being deleted does not wait, also not for its gates, so only the other one counts.
+    gated.spec.as_mut().unwrap().scheduling_gates = gates;
+    gated.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    ledger.put(&gated, None, &Amounts::new());
+    ledger.put(&pod("b", "Pending", None, json!({}), 1), None, &Amounts::new());
     assert_eq!((ledger.sums(&key()).waiting, ledger.sums(&key()).gated), (1, 0));
     assert!(!ledger.sums(&key()).only_gated());
 }

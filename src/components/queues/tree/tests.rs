@@ -111,6 +111,25 @@ fn queues_without_pod_groups_leave_no_sums_behind() {
 }
 
 #[test]
+fn amounts_that_together_exceed_the_greatest_quantity_leave_no_sums_behind() {
+    let mut tree = Tree::default();
+    tree.put("top", None);
+    tree.put("q", Some("top"));
+    for group in ["a", "b"] {
+        tree.count(usage(group, Some("q"), i64::MAX));
+    }
+    tree.count(usage("c", Some("q"), 3));
+    assert_eq!(["q", "top"].map(|queue| gpus(&tree, queue)), [i64::MAX; 2]);
+    for group in ["a", "b"] {
+        tree.count(usage(group, None, 0));
+    }
+    assert_eq!(["q", "top"].map(|queue| gpus(&tree, queue)), [3; 2]);
+    tree.count(usage("c", None, 0));
+    assert_eq!(tree.totals("q"), Totals::default());
+    assert_eq!((tree.own.len(), tree.totals.len()), (0, 0));
+}
+
+#[test]
 fn usage_of_a_queue_that_comes_later_is_not_lost() {
     let mut tree = Tree::default();
     tree.count(usage("g", Some("late"), 2));
@@ -125,7 +144,7 @@ fn usage_of_a_queue_that_comes_later_is_not_lost() {
 /// The totals counted from nothing: each queue for itself and for all above it that exist, unless these form a cycle.
 fn counted(tree: &Tree) -> BTreeMap<String, Totals> {
     let mut totals = BTreeMap::new();
-    for (queue, own) in &tree.own {
+    for (queue, own) in tree.usage.values() {
         let mut names = vec![queue];
         let mut above = tree.parents.get(queue).and_then(Option::as_ref);
         while let Some(name) = above.filter(|name| tree.parents.contains_key(*name)) {
@@ -137,7 +156,7 @@ fn counted(tree: &Tree) -> BTreeMap<String, Totals> {
             above = tree.parents.get(name).and_then(Option::as_ref);
         }
         for name in names {
-            update(&mut totals, name, own, Amount::saturating_add);
+            update(&mut totals, name, own, Amount::wide_add);
         }
     }
     totals
@@ -154,11 +173,16 @@ fn statuses(tree: &Tree) -> BTreeMap<String, (Totals, Vec<String>)> {
     tree.queues().into_iter().map(status).collect()
 }
 
+/// Amounts of which a few together exceed what a quantity can hold, too.
+fn amount() -> impl Strategy<Value = i64> {
+    prop_oneof![4 => 0..9i64, 1 => Just(i64::MAX)]
+}
+
 proptest! {
     /// However queues and usage change, also in cycles and below queues that do not exist, the totals kept by difference are those counted from
     /// nothing, and each queue is named whose status differs.
     #[test]
-    fn differences_add_up(steps in prop::collection::vec((0..4u8, 0..7usize, 0..8usize, 0..9i64), 1..80)) {
+    fn differences_add_up(steps in prop::collection::vec((0..4u8, 0..7usize, 0..8usize, amount()), 1..80)) {
         let names = ["a", "b", "c", "d", "e", "f", "g"];
         let mut tree = Tree::default();
         for (what, one, other, amount) in steps {

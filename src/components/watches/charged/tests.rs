@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::PodGroup;
+use crate::components::watches::kinds;
 
 /// The watch of pods, and the API server that it looks at.
 struct Watch {
@@ -173,6 +174,38 @@ fn after_a_restart_the_charge_is_read_from_the_reservation_pod() {
     watch.charged.gone(&reservation("n1", "g", &[]));
     let seen = watch.see(pod(json!({}), json!({})));
     assert_eq!(seen.annotations()["gpu-fraction"], "0.9");
+}
+
+/// Together these records are longer than annotations of a pod may be.
+#[test]
+fn all_users_of_a_gpu_that_many_pods_share_are_known() {
+    let long = |at: usize| {
+        let user = User {
+            namespace: "n".repeat(63),
+            name: "p".repeat(253),
+            share: users::Share::of([("gpu-fraction", &*"0".repeat(256))].into_iter()),
+        };
+        users::annotation(&format!("00000000-0000-0000-0000-{at:012}"), &user)
+    };
+    let with_records = |mut pod: Pod| {
+        pod.spec.as_mut().unwrap().containers =
+            serde_json::from_value(json!([{"name": "resource-reservation"}])).unwrap();
+        pod.annotations_mut().extend((0..100).map(long));
+        kinds::trim(&mut pod);
+        pod
+    };
+    let mut watch = Watch::new(&[]);
+    let seen = watch.see(with_records(reservation("n1", "g", &[("1", "0.01")])));
+    assert_eq!(users::of(&seen).len(), 101);
+    let charged = watch.see(pod(json!({}), json!({})));
+    assert_eq!(charged.annotations()["gpu-fraction"], "0.01");
+
+    // The container of a reservation pod makes no pod of a tenant one.
+    for tenants in [with_records(bound()), with_records(unbound(bound()))] {
+        let seen = Watch::new(&[]).see(tenants);
+        assert!(users::of(&seen).is_empty());
+        assert_eq!(seen.annotations()["gpu-fraction"], "0.9");
+    }
 }
 
 #[test]
