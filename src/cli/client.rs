@@ -12,7 +12,9 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, heade
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
+use super::show::{self, Output};
 use crate::api::names::{header as named, object};
 use crate::api::views::{NodeList, Problem, WorkloadList};
 use credentials::Credentials;
@@ -93,6 +95,8 @@ pub struct Client {
     token: String,
     /// The API server, if a kubeconfig leads to one.
     cluster: Option<Cluster>,
+    /// Whether control characters in answers stay as they are.
+    verbatim: bool,
 }
 
 enum Way {
@@ -111,6 +115,7 @@ impl Client {
             way: Way::Direct(url),
             token,
             cluster: None,
+            verbatim: false,
         }
     }
 
@@ -130,7 +135,19 @@ impl Client {
             }
             (None, None) => bail!("there is no kubeconfig; name one, or the operator's address with --url"),
         };
-        Ok(Self { way, token, cluster })
+        Ok(Self {
+            way,
+            token,
+            cluster,
+            verbatim: false,
+        })
+    }
+
+    /// The same for an output format: control characters in answers are escaped, unless the format does that itself.
+    #[must_use]
+    pub fn printing(self, output: Output) -> Self {
+        let verbatim = matches!(output, Output::Json | Output::Yaml);
+        Self { verbatim, ..self }
     }
 
     /// The caller's namespace.
@@ -185,13 +202,24 @@ impl Client {
         let (status, bytes) =
             asked.unwrap_or_else(|_| Err(anyhow!("{path}: no answer in {} s", MAX_WAIT.as_secs())))?;
         if status.is_success() {
-            return serde_json::from_slice(&bytes).with_context(|| format!("{path}: the answer cannot be read"));
+            return self
+                .decode(&bytes)
+                .with_context(|| format!("{path}: the answer cannot be read"));
         }
         let text = String::from_utf8_lossy(&bytes);
         match serde_json::from_slice::<Problem>(&bytes) {
-            Ok(Problem { error }) => bail!("{error}"),
-            Err(_) => bail!("{path}: {status}: {}", refusal(&text)),
+            Ok(Problem { error }) => bail!("{}", show::escaped_lines(&error)),
+            Err(_) => bail!("{path}: {status}: {}", show::escaped_lines(&refusal(&text))),
         }
+    }
+
+    fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> serde_json::Result<T> {
+        if self.verbatim {
+            return serde_json::from_slice(bytes);
+        }
+        let mut answer: Value = serde_json::from_slice(bytes)?;
+        show::escape_strings(&mut answer);
+        serde_json::from_value(answer)
     }
 
     async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<(StatusCode, Vec<u8>)> {
@@ -284,10 +312,10 @@ fn plain(url: &str) -> anyhow::Result<String> {
 
 /// The message in the response of an API server, or of a proxy before it.
 fn refusal(text: &str) -> String {
-    let status: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    let status: Option<Value> = serde_json::from_str(text).ok();
     let message = status.as_ref().and_then(|status| status["message"].as_str());
     message.unwrap_or(text).trim().chars().take(400).collect()
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -91,16 +91,22 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Evicts the pods of the queue and the queues below it, until none is left.
 async fn evict_all(client: &Client, queue: &str, how: evict::Evictions) -> anyhow::Result<()> {
     let (deadline, mut trouble) = (Instant::now() + how.timeout, None);
+    // The operator caches its lists, so the first may be older than the hold, and lack a pod that was started just before it.
+    let mut first = None;
     loop {
         let list: WorkloadList = client.list(&format!("/workloads?queue={queue}")).await?;
         let runs = |workload: &&Workload| workload.pods.running + workload.pods.leaving > 0;
         let running: Vec<&Workload> = list.workloads.iter().filter(runs).collect();
         let noted = list.workloads.iter().all(|workload| workload.held.is_some());
-        if noted && running.is_empty() {
+        let recent = list.meta.as_of > *first.get_or_insert(list.meta.as_of);
+        if noted && recent && running.is_empty() {
             break;
         }
         if Instant::now() > deadline {
-            let over = || anyhow!("timeout: {} workloads of queue {queue} still run", running.len());
+            let over = || match running.len() {
+                0 => anyhow!("timeout: the operator has not seen the hold of queue {queue}"),
+                still => anyhow!("timeout: {still} workloads of queue {queue} still run"),
+            };
             return Err(trouble.unwrap_or_else(over));
         }
         if noted {
@@ -127,3 +133,6 @@ async fn evict_all(client: &Client, queue: &str, how: evict::Evictions) -> anyho
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,7 @@ enum Kind {
 /// # Errors
 /// When the operator cannot be reached or refuses.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let client = Client::open(&args.connection).await?;
+    let client = Client::open(&args.connection).await?.printing(args.output);
     let name = &args.subject.name;
     let path = match args.subject.kind {
         Kind::Pod => format!("/explain/pods/{}/{name}", args.at.one(&client)),
@@ -62,7 +62,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The cause first, then the evidence, then further commands.
-fn words(explained: &Explanation, look: &Look) -> String {
+#[must_use]
+pub fn words(explained: &Explanation, look: &Look) -> String {
     let mut text = format!("{}\n", sentence(&explained.verdict.sentence));
     if look.wide {
         text += &format!("Cause: {}\n", explained.verdict.cause);

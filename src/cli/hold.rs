@@ -92,10 +92,15 @@ impl PodGroups {
     }
 }
 
+/// The API server refused a change, so it has no effect. After other errors it may have one.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Refused(String);
+
 /// Holds an object for a reason, or releases it. Returns the object; `None` where there is none to release.
 ///
 /// # Errors
-/// When the API server cannot be reached or refuses.
+/// When the API server cannot be reached, or refuses ([`Refused`]).
 pub(super) async fn set<K>(api: &Api<K>, name: &str, reason: Option<&str>) -> anyhow::Result<Option<K>>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -107,6 +112,9 @@ where
     match api.patch(name, &PatchParams::default(), &patch).await {
         Ok(object) => Ok(Some(object)),
         Err(kube::Error::Api(status)) if status.code == 404 && reason.is_none() => Ok(None),
+        Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
+            Err(Refused(format!("{kind} {name}: {}", status.message)).into())
+        }
         Err(kube::Error::Api(status)) => anyhow::bail!("{kind} {name}: {}", status.message),
         Err(error) => Err(error).with_context(|| format!("{kind} {name}: the API server cannot be asked")),
     }

@@ -33,7 +33,7 @@ pub struct Args {
 /// # Errors
 /// When the operator cannot be reached or refuses.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let client = Client::open(&args.connection).await?;
+    let client = Client::open(&args.connection).await?.printing(args.output);
     let mut asked = Vec::new();
     asked.extend(
         args.at

@@ -30,7 +30,7 @@ pub struct Args {
 /// # Errors
 /// When the operator cannot be reached or refuses.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let client = Client::open(&args.connection).await?;
+    let client = Client::open(&args.connection).await?.printing(args.output);
     if let Some(name) = &args.name {
         let node: Node = client.get(&format!("/nodes/{name}")).await?;
         show::answer(args.output, &node, |look| words(std::slice::from_ref(&node), look))?;

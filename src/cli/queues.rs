@@ -22,7 +22,7 @@ pub struct Args {
 /// # Errors
 /// When the operator cannot be reached or refuses.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let client = Client::open(&args.connection).await?;
+    let client = Client::open(&args.connection).await?.printing(args.output);
     let list: QueueList = client.get("/queues").await?;
     show::answer(args.output, &list, |look| words(&list.queues, look))?;
     Ok(ExitCode::SUCCESS)

@@ -4,13 +4,13 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use kube::Api;
 use tokio::time::Instant;
 
 use super::client::{Client, Connection, Subject, Where};
 use super::evict::{self, LOOK, placed};
-use super::hold::{Kind, set};
+use super::hold::{Kind, Refused, set};
 use super::output::say;
 use crate::api::PodGroup;
 
@@ -31,6 +31,9 @@ pub struct Args {
     connection: Connection,
 }
 
+/// The reason of this command's holds.
+const REASON: &str = "requeued";
+
 const EXAMPLES: &str = "\
 Examples:
   unikai requeue podgroup train -n team
@@ -47,27 +50,36 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (namespace, name) = (args.at.one(&client), args.subject.name.as_str());
     let deadline = Instant::now() + args.how.timeout;
     let (details, pods) = placed(&client, &namespace, name).await?;
+    let held = details.workload.held.as_ref();
+    // Left by a run that could not release it.
+    let left = held.is_some_and(|held| held.queue.is_none() && held.reason.as_deref() == Some(REASON));
     ensure!(
-        !pods.is_empty(),
+        left || !pods.is_empty(),
         "no pod of podgroup {namespace}/{name} has a node; it is queued already"
     );
     let there = evict::read(client.cluster()?, &namespace, &pods).await?;
     evict::refuse_lone(&there, args.how.force)?;
     let api: Api<PodGroup> = Api::namespaced(client.cluster()?.api.clone(), &namespace);
-    // One that is held already stays so.
-    if details.workload.held.is_some() {
+    // One that is held otherwise stays so.
+    if held.is_some() && !left {
         evict_all(&client, &namespace, name, deadline).await?;
         say!("podgroup {namespace}/{name} is held, and waits");
         return Ok(ExitCode::SUCCESS);
     }
-    set(&api, name, Some("requeued")).await?;
-    let evicted = tokio::select! {
-        evicted = evict_all(&client, &namespace, name, deadline) => evicted,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    let evicted = async {
+        set(&api, name, Some(REASON)).await?;
+        evict_all(&client, &namespace, name, deadline).await
     };
-    // The pod group of a single pod may have been deleted with it.
-    let released = set(&api, name, None).await;
-    released.with_context(|| format!("still held: unikai release podgroup {name} -n {namespace}"))?;
+    let evicted = tokio::select! {
+        evicted = evicted => evicted,
+        _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
+    };
+    // Without an answer it may be held, too.
+    if !evicted.as_ref().is_err_and(|error| error.is::<Refused>()) {
+        // The pod group of a single pod may have been deleted with it.
+        let released = set(&api, name, None).await;
+        released.with_context(|| format!("still held: unikai release podgroup {name} -n {namespace}"))?;
+    }
     evicted?;
     say!("podgroup {namespace}/{name} is queued again");
     Ok(ExitCode::SUCCESS)

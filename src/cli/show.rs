@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::Context;
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 /// How to print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -41,6 +42,44 @@ pub fn answer<T: Serialize>(output: Output, answer: &T, words: impl FnOnce(&Look
         Output::Json => print(&format!("{}\n", serde_json::to_string_pretty(answer)?)),
         Output::Yaml => print(&serde_yaml_ng::to_string(answer)?),
         Output::Table | Output::Wide => print(&words(&Look::of(output))),
+    }
+}
+
+/// A text with its control characters, line ends too, as escapes such as `\u{1b}`: tenants choose parts of some texts, and a terminal would execute
+/// them.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            escaped.extend(c.escape_debug());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// The same for a text of several lines.
+#[must_use]
+pub fn escaped_lines(text: &str) -> String {
+    text.split('\n').map(escaped).collect::<Vec<_>>().join("\n")
+}
+
+/// The same for all strings of an answer. Only fields with the name `message` are of several lines.
+pub fn escape_strings(answer: &mut Value) {
+    match answer {
+        Value::String(text) if text.contains(char::is_control) => *text = escaped(text),
+        Value::Array(elements) => elements.iter_mut().for_each(escape_strings),
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                match field {
+                    Value::String(text) if name == "message" => *text = escaped_lines(text),
+                    field => escape_strings(field),
+                }
+            }
+        }
+        _ => {}
     }
 }
 

@@ -48,7 +48,7 @@ The status is 0 if all pods would run, and 1 if some would wait.";
 /// # Errors
 /// When the file cannot be read, or the operator cannot be reached or refuses.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let client = Client::open(&args.connection).await?;
+    let client = Client::open(&args.connection).await?.printing(args.output);
     let text = text(&args.filename).with_context(|| args.filename.display().to_string())?;
     let namespace = args.namespace.as_deref().unwrap_or(client.namespace());
     let body = asked(&text, namespace).with_context(|| args.filename.display().to_string())?;

@@ -5,10 +5,33 @@ use axum::extract::Query;
 use axum::routing::get;
 use axum::{Json, Router};
 use jiff::Timestamp;
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::api::views::{Meta, Node};
+use crate::api::views::{Explanation, Meta, Node};
+use crate::cli::show::Look;
+use crate::cli::{explain, jobs};
+
+/// A client of an operator that answers like this. Its API server answers at the same address.
+pub async fn served(router: Router) -> Client {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async { axum::serve(listener, router).await });
+    let mut config = kube::Config::new(url.parse().unwrap());
+    // No certificates are needed, and there may be none.
+    config.root_cert = Some(Vec::new());
+    let api = kube::Client::try_from(config).unwrap();
+    Client {
+        way: Way::Direct(url),
+        token: "secret".to_owned(),
+        cluster: Some(Cluster {
+            api,
+            namespace: "default".to_owned(),
+        }),
+        verbatim: false,
+    }
+}
 
 /// One of three pages.
 async fn page(Query(asked): Query<BTreeMap<String, String>>) -> Json<NodeList> {
@@ -36,19 +59,56 @@ async fn page(Query(asked): Query<BTreeMap<String, String>>) -> Json<NodeList> {
 
 #[tokio::test]
 async fn all_pages_of_a_list_are_read() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = Router::new().route("/api/v1/nodes", get(page));
-    tokio::spawn(async { axum::serve(listener, router).await });
-    let client = Client {
-        way: Way::Direct(url),
-        token: "secret".to_owned(),
-        cluster: None,
-    };
+    let client = served(Router::new().route("/api/v1/nodes", get(page))).await;
     for (path, shard) in [("/nodes", ""), ("/nodes?shard=blue", "blue")] {
         let list: NodeList = client.list(path).await.unwrap();
         let nodes: Vec<_> = list.nodes.iter().map(|node| (&*node.name, &*node.shard)).collect();
         assert_eq!(nodes, [("a", shard), ("b", shard), ("c", shard)]);
         assert_eq!(list.next, None);
     }
+}
+
+/// A tenant named its topology so: the title of the terminal would be changed, and a row would be added to the table.
+const NAMED: &str = "\u{1b}]0;x\u{7}\nteam  other  q  Running";
+
+#[tokio::test]
+async fn tables_have_no_control_characters_of_tenants() {
+    let meta = json!({"asOf": "2026-01-01T00:00:00Z", "leads": true});
+    let verdict = json!({"cause": "topology_missing", "sentence": format!("Topology {NAMED} does not exist")});
+    let list = json!({"meta": meta, "total": 1, "workloads": [{
+        "namespace": "team", "name": "train", "queue": "q", "shard": "default", "priority": 50, "preemptible": true, "state": "Waiting",
+        "pods": {"min": 1, "wanted": 1, "running": 0, "waiting": 1, "gated": 0, "leaving": 0, "ended": 0},
+        "requested": {"gpu": 1.0, "cpu": 1.0, "memory": 0.0}, "verdict": verdict,
+    }]});
+    let subject = json!({"kind": "PodGroup", "namespace": "team", "name": "train"});
+    let explained =
+        json!({"meta": meta, "subject": subject, "verdict": verdict, "evidence": [NAMED], "commands": [NAMED]});
+    let router = Router::new()
+        .route("/api/v1/workloads", get(move || async move { Json(list) }))
+        .route("/api/v1/explain", get(move || async move { Json(explained) }));
+    let client = served(router).await;
+    let look = Look {
+        terminal: false,
+        wide: true,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    let escaped = r"\u{1b}]0;x\u{7}\nteam  other  q  Running";
+    let list: WorkloadList = client.list("/workloads").await.unwrap();
+    let table = jobs::words(&list.workloads, &look);
+    assert_eq!(table.lines().count(), 2, "{table}");
+    assert!(
+        table.ends_with(&format!("  Topology {escaped} does not exist\n")),
+        "{table}"
+    );
+    let explained: Explanation = client.get("/explain").await.unwrap();
+    assert_eq!(
+        explain::words(&explained, &look),
+        format!("Topology {escaped} does not exist.\nCause: topology_missing\n  {escaped}.\n\n{escaped}\n")
+    );
+
+    // Serializers of JSON and YAML escape by themselves.
+    let client = client.printing(Output::Json);
+    let list: WorkloadList = client.list("/workloads").await.unwrap();
+    let said = list.workloads[0].verdict.as_ref().unwrap();
+    assert_eq!(said.sentence, format!("Topology {NAMED} does not exist"));
 }

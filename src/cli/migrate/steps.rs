@@ -154,6 +154,10 @@ impl Steps {
         }
         let record = kept.as_ref().and_then(|kept| kept.get(pod_security::RECORD));
         self.restore_pod_security(record.map(String::as_str)).await?;
+        // Before KAI's pods are created, which these would refuse.
+        for name in webhooks::delete_own(&self.client, kept.as_ref(), self.dry_run).await? {
+            self.say(&format!("delete webhook configuration {name} of unikai"));
+        }
         let configurations = kept.iter().flatten().filter(|(key, _)| *key != pod_security::RECORD);
         for (key, text) in configurations {
             if webhooks::put_back(&self.client, key, text, self.dry_run).await? {

@@ -1,5 +1,5 @@
 //! Webhook configurations: unikai overwrites KAI's of the same names, and `adopt` deletes those of other names, so KAI's are stored in a ConfigMap for
-//! the way back. It has one more record: `pod_security`.
+//! the way back. `back` restores them, and deletes those of unikai that they do not replace. The ConfigMap has one more record: `pod_security`.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -60,6 +60,11 @@ impl Kept for ValidatingWebhookConfiguration {
     const PREFIX: &'static str = "validating.";
 }
 
+/// Its key in the ConfigMap.
+fn key<K: Kept>(object: &K) -> String {
+    format!("{}{}", K::PREFIX, object.name_any())
+}
+
 async fn all<K: Kept>(client: &Client) -> anyhow::Result<Vec<K>> {
     let api = Api::<K>::all(client.clone());
     Ok(
@@ -98,11 +103,10 @@ pub async fn whose(client: &Client) -> anyhow::Result<Vec<(String, &'static str)
 async fn to_keep<K: Kept>(client: &Client) -> anyhow::Result<BTreeMap<String, String>> {
     let mut kept = BTreeMap::new();
     for mut found in all::<K>(client).await?.into_iter().filter(is_kai) {
-        let name = found.name_any();
         let meta = found.meta_mut();
         (meta.uid, meta.resource_version, meta.creation_timestamp) = (None, None, None);
         (meta.managed_fields, meta.generation) = (None, None);
-        kept.insert(format!("{}{name}", K::PREFIX), serde_json::to_string(&found)?);
+        kept.insert(key(&found), serde_json::to_string(&found)?);
     }
     Ok(kept)
 }
@@ -112,19 +116,38 @@ async fn to_keep<K: Kept>(client: &Client) -> anyhow::Result<BTreeMap<String, St
 /// # Errors
 /// When a request fails.
 pub async fn delete_others(client: &Client, dry_run: bool) -> anyhow::Result<Vec<String>> {
-    let mut names = delete_others_of::<MutatingWebhookConfiguration>(client, dry_run).await?;
-    names.extend(delete_others_of::<ValidatingWebhookConfiguration>(client, dry_run).await?);
+    let mut names = delete::<MutatingWebhookConfiguration>(client, is_other, dry_run).await?;
+    names.extend(delete::<ValidatingWebhookConfiguration>(client, is_other, dry_run).await?);
     Ok(names)
 }
 
-async fn delete_others_of<K: Kept>(client: &Client, dry_run: bool) -> anyhow::Result<Vec<String>> {
+fn is_other(found: &impl ResourceExt) -> bool {
+    is_kai(found) && !OVERWRITTEN.contains(&found.name_any().as_str())
+}
+
+/// Deletes unikai's configurations for which none of KAI's is stored (`kept`): once unikai has stopped, nothing answers them. Returns their names.
+///
+/// # Errors
+/// When a request fails.
+pub async fn delete_own(
+    client: &Client,
+    kept: Option<&BTreeMap<String, String>>,
+    dry_run: bool,
+) -> anyhow::Result<Vec<String>> {
+    let stored = |key: &str| kept.is_some_and(|kept| kept.contains_key(key));
+    let mutating = |found: &MutatingWebhookConfiguration| is_own(found) && !stored(&key(found));
+    let validating = |found: &ValidatingWebhookConfiguration| is_own(found) && !stored(&key(found));
+    let mut names = delete(client, mutating, dry_run).await?;
+    names.extend(delete(client, validating, dry_run).await?);
+    Ok(names)
+}
+
+/// Deletes the configurations of a kind to which this applies; returns their names.
+async fn delete<K: Kept>(client: &Client, applies: impl Fn(&K) -> bool, dry_run: bool) -> anyhow::Result<Vec<String>> {
     let (api, params) = (Api::<K>::all(client.clone()), DeleteParams::default());
     let mut names = Vec::new();
-    for found in all::<K>(client).await?.into_iter().filter(is_kai) {
+    for found in all::<K>(client).await?.into_iter().filter(applies) {
         let name = found.name_any();
-        if OVERWRITTEN.contains(&name.as_str()) {
-            continue;
-        }
         if !dry_run {
             if_there("deleting a webhook configuration", api.delete(&name, &params)).await?;
         }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Replayed, explain};
 use crate::api::names::received_resource_type;
+use crate::cli::show::escaped;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{GpuKind, Name};
 use crate::mirror::numa::zones;
@@ -147,15 +148,18 @@ fn sections(text: &mut String, decisions: &Decisions) {
         );
     }
     for report in &decisions.unschedulable {
-        line(
-            text,
-            &format!("  none  {}: {}", report.group, report.message.trim_end()),
-        );
+        let mut message = report.message.trim_end().lines();
+        let first = message.next().unwrap_or_default();
+        line(text, &format!("  none  {}: {first}", report.group));
+        for more in message {
+            line(text, &format!("        {more}"));
+        }
     }
 }
 
+/// Adds a line. Objects of a snapshot may have control characters in their texts.
 fn line(text: &mut String, line: &str) {
-    writeln!(text, "{line}").expect("writing to a string does not fail");
+    writeln!(text, "{}", escaped(line)).expect("writing to a string does not fail");
 }
 
 fn names(names: &[Name]) -> Vec<&str> {

@@ -168,3 +168,21 @@ fn the_default_output_is_a_table() {
     );
     assert_eq!(render::table("g", &Err(anyhow::anyhow!("no"))), "g: error: no\n");
 }
+
+#[test]
+fn texts_of_a_snapshot_neither_control_the_terminal_nor_look_like_other_rows() {
+    let mut replayed = answer(cluster().to_string().as_bytes()).expect("an answer");
+    replayed.standings.clear();
+    replayed.decisions.unschedulable[0].message = "Topology \u{1b}[2J\n  bind  ns/forged to n".to_owned();
+    replayed.notes = vec!["\u{1b}]0;x\u{7}\n  bind  ns/forged to n".to_owned()];
+    let text = render::table("f", &Ok(replayed));
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(
+        lines[2..lines.len() - 1],
+        [
+            r"  none  ns/large: Topology \u{1b}[2J",
+            "          bind  ns/forged to n",
+            r"  note  \u{1b}]0;x\u{7}\n  bind  ns/forged to n",
+        ]
+    );
+}

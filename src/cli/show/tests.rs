@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 
 #[test]
@@ -41,4 +43,22 @@ fn amounts_are_printed_with_few_digits() {
     let ages = [90, 7_000, 100_000, 900_000].map(|ago| look.age(Timestamp::from_second(1_000_000 - ago).ok()));
     assert_eq!(ages, ["90s", "116m", "27h", "10d"]);
     assert_eq!(look.paint(Colour::Red, "x"), "x");
+}
+
+#[test]
+fn control_characters_are_escaped_in_all_strings_of_an_answer() {
+    let mut answer = json!({
+        "total": 2,
+        "workloads": [{"name": "train", "verdict": {"sentence": "Topology \u{1b}]0;x\u{7}\nteam  forged does not exist"}}],
+        "notes": ["\u{9b}2J", "für α"],
+        "message": "first\u{1b}[2J\nsecond",
+    });
+    escape_strings(&mut answer);
+    let expected = json!({
+        "total": 2,
+        "workloads": [{"name": "train", "verdict": {"sentence": "Topology \\u{1b}]0;x\\u{7}\\nteam  forged does not exist"}}],
+        "notes": ["\\u{9b}2J", "für α"],
+        "message": "first\\u{1b}[2J\nsecond",
+    });
+    assert_eq!(answer, expected);
 }

@@ -36,6 +36,8 @@ const DEPLOYMENTS: [(&str, i32); 8] = [
 const REMOVING: &str = "KAI's objects stay for migrate back; do not remove them by helm uninstall, which deletes objects that unikai uses, but as in docs/migration.md, \"Removing KAI\"";
 /// The mutating webhook configuration of KAI if `spec.admission.mutatingWebhookConfigurationName` of Config sets it.
 const RENAMED: &str = "pods-of-the-platform";
+/// Webhook configurations of unikai that this KAI does not have.
+const LACKING: [&str; 2] = ["mutating-kai-admission", "kai-podgroup-validation-v2alpha2"];
 
 /// Runs the command with the kubeconfig that kubectl would use.
 async fn migrate(lab: &Lab, args: &[&str]) -> (bool, String) {
@@ -121,14 +123,8 @@ async fn install_kai(lab: &Lab) {
     for (name, replicas) in DEPLOYMENTS {
         lab.create(deployment(name, replicas)).await.unwrap();
     }
+    // The mutating one has another name, and there is none for pod groups.
     let admission = "admission.kai-scheduler.svc";
-    lab.create(json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "mutating-kai-admission", "labels": {"app": "admission"}},
-        "webhooks": [webhook(admission, "admission", "", "v1", "pods")],
-    }))
-    .await
-    .unwrap();
     for (name, hook) in [
         (
             "validating-kai-admission",
@@ -142,16 +138,6 @@ async fn install_kai(lab: &Lab) {
                 "scheduling.run.ai",
                 "v2",
                 "queues",
-            ),
-        ),
-        (
-            "kai-podgroup-validation-v2alpha2",
-            webhook(
-                "podgroup-validation.kai.scheduler",
-                "podgroup-controller",
-                "scheduling.run.ai",
-                "v2alpha2",
-                "podgroups",
             ),
         ),
     ] {
@@ -359,7 +345,7 @@ async fn migration_to_unikai_and_back_does_not_affect_running_pods() {
     assert!(ok, "{told}");
     for line in [
         "  kai-scheduler-default: 2 replicas; image ghcr.io/kai-scheduler/kai-scheduler/kai-scheduler-default:v0.17.0",
-        "  mutating-kai-admission: KAI's",
+        "  validating-kai-admission: KAI's",
         "  podgroups.scheduling.run.ai: v2alpha2",
         "  reservation pods: 20",
         "  Config kai-config: spec.binder.maxConcurrentReconciles: ",
@@ -406,16 +392,27 @@ async fn migration_to_unikai_and_back_does_not_affect_running_pods() {
     })
     .await;
     assert_eq!(pods(&lab).await, there);
-    assert_ne!(registered(&lab).await, hooks);
+    eventually("unikai has registered its webhooks", async || {
+        let now = registered(&lab).await;
+        let missing = LACKING.iter().find(|name| !now.contains_key(**name));
+        missing.map_or(Ok(()), |name| Err(format!("{name} is missing")))
+    })
+    .await;
     lab.assert_safe().await;
     after.signal("TERM");
     after.ends_well().await;
 
+    let unikais = registered(&lab).await;
     let (ok, told) = migrate(&lab, &["back", "--dry-run"]).await;
     assert!(
         ok && told.contains("would scale Deployment kai-operator from 0 to 1"),
         "{told}"
     );
+    for name in LACKING {
+        let line = format!("would delete webhook configuration {name} of unikai\n");
+        assert!(told.contains(&line), "{told}");
+    }
+    assert_eq!(registered(&lab).await, unikais);
     let (ok, told) = migrate(&lab, &["back"]).await;
     assert!(ok && told.contains("KAI is started again"), "{told}");
     assert_eq!(replicas(&lab).await, expected(|all| all, false));

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use unikai::api::{PodGroup, Queue};
-use unikai::devcluster::apiserver::Identity;
+use unikai::devcluster::apiserver::{Effect, Identity, Match, Times};
 
 use super::commands::{self, Stage, pod};
 use crate::support::{Cluster, create, eventually};
@@ -69,6 +69,12 @@ impl Stage {
 
     async fn group_name(&self, of: &str) -> String {
         self.group(of).await.metadata.name.unwrap()
+    }
+
+    /// The hold that the pod group's annotation states.
+    async fn hold(&self, of: &str) -> Option<String> {
+        let annotations = self.group(of).await.metadata.annotations;
+        annotations.unwrap_or_default().remove("unikai.dev/hold")
     }
 
     /// STATE and REASON of the pod group, as kubectl shows them.
@@ -161,8 +167,7 @@ async fn a_pod_group_is_requeued_as_a_whole() {
         "{said}"
     );
     assert_eq!(stage.running(2).await, before);
-    let annotations = stage.group("train").await.metadata.annotations.unwrap_or_default();
-    assert_eq!(annotations.get("unikai.dev/hold"), None, "it is released all the same");
+    assert_eq!(stage.hold("train").await, None, "it is released all the same");
     let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> =
         Api::namespaced(stage.admin.clone(), "default");
     budgets
@@ -177,8 +182,7 @@ async fn a_pod_group_is_requeued_as_a_whole() {
     );
     let after = stage.running(2).await;
     assert!(after.iter().all(|uid| !before.contains(uid)), "{before:?} {after:?}");
-    let annotations = stage.group("train").await.metadata.annotations.unwrap_or_default();
-    assert_eq!(annotations.get("unikai.dev/hold"), None);
+    assert_eq!(stage.hold("train").await, None);
 
     // A pod without a controller is not evicted by accident.
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(stage.admin.clone(), "default");
@@ -200,6 +204,59 @@ async fn a_pod_group_is_requeued_as_a_whole() {
         "error: these pods have no controller that creates them again: default/lone; --force evicts them nevertheless\n"
     );
     assert_eq!(stage.running(1).await.len(), 1);
+    stage.cluster.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_requeue_without_answers_leaves_no_pod_group_held_for_good() {
+    let stage = Box::pin(Stage::start()).await;
+    create(&stage.admin, job("train", 2)).await.unwrap();
+    let before = stage.running(2).await;
+    let train = stage.group_name("train").await;
+    let requeue = format!("requeue podgroup {train}");
+    let patches = Match {
+        subresource: Some(String::new()),
+        user: Some(Identity::admin().user),
+        ..Match::verb_on("patch", "podgroups")
+    };
+    let faults = stage.cluster.server().faults();
+    let once = |effect| faults.add(patches.clone(), effect, Times::Next(1));
+
+    // The hold takes effect although the answer is lost, so it is released.
+    for effect in [Effect::DropAfter, Effect::FailAfter { code: 504 }] {
+        once(effect);
+        let (well, said) = stage.run(&requeue).await;
+        assert!(!well && !said.contains("still held"), "{said}");
+        assert_eq!(stage.hold("train").await, None);
+    }
+    // One that is refused has no effect, so there is nothing to release.
+    let refusal = Effect::Refuse {
+        code: 403,
+        retry_after: None,
+    };
+    let refused = faults.add(patches.clone(), refusal, Times::Always);
+    let (well, said) = stage.run(&requeue).await;
+    assert!(!well && said.contains(&format!("PodGroup {train}: ")), "{said}");
+    assert_eq!(faults.struck(refused), 1, "{said}");
+    faults.remove(refused);
+    assert_eq!(stage.running(2).await, before);
+
+    // The release fails, too: the next run recognises the hold as its own.
+    once(Effect::DropAfter);
+    once(Effect::Drop);
+    let (well, said) = stage.run(&requeue).await;
+    let hint = format!("still held: unikai release podgroup {train} -n default");
+    assert!(!well && said.contains(&hint), "{said}");
+    assert_eq!(stage.hold("train").await.as_deref(), Some("requeued"));
+    stage.shown_as("train", ("Running,Held", None)).await;
+    let said = stage.says(&requeue).await;
+    assert!(
+        said.ends_with(&format!("podgroup default/{train} is queued again\n")),
+        "{said}"
+    );
+    assert_eq!(stage.hold("train").await, None);
+    let after = stage.running(2).await;
+    assert!(after.iter().all(|uid| !before.contains(uid)), "{before:?} {after:?}");
     stage.cluster.stop().await.unwrap();
 }
 
