@@ -14,7 +14,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
@@ -116,30 +116,20 @@ impl Inspection {
         let Some(cluster) = shard.cluster().await else {
             return refused(StatusCode::SERVICE_UNAVAILABLE, NOT_KNOWN);
         };
-        let (sender, chunks) = mpsc::channel(CHUNKS);
-        let stream = Chunks {
-            collected: Vec::with_capacity(CHUNK),
-            sender: sender.clone(),
-            until: Instant::now() + LONGEST,
-            runtime: Handle::current(),
-        };
-        tokio::task::spawn_blocking(move || {
-            match snapshot::write(stream, cluster) {
+        let body = body(Instant::now() + LONGEST, move |chunks| {
+            let written = snapshot::write(chunks, cluster);
+            match &written {
                 Ok(objects) => info!(objects, "a snapshot was sent"),
-                Err(error) => {
-                    warn!(%error, "a snapshot was not sent completely");
-                    // Breaks off the response, so that the client does not take the snapshot for complete.
-                    let _ = sender.try_send(Err(error));
-                }
+                Err(error) => warn!(%error, "a snapshot was not sent completely"),
             }
             drop(turn);
+            written.map(drop)
         });
-        let next = |mut chunks: mpsc::Receiver<io::Result<Bytes>>| async { Some((chunks.recv().await?, chunks)) };
         let headers = [
             (header::CONTENT_TYPE, "application/zip"),
             (header::CONTENT_DISPOSITION, "attachment; filename=snapshot.zip"),
         ];
-        (headers, Body::from_stream(futures::stream::unfold(chunks, next))).into_response()
+        (headers, body).into_response()
     }
 
     /// The pod groups of a shard that wait, in the order in which the next cycle would try them.
@@ -233,10 +223,38 @@ fn refused(status: StatusCode, why: &str) -> Response {
     (status, why.to_owned()).into_response()
 }
 
+/// The body of a response that `write` produces on a thread of its own, until this time. If it fails, the response is broken off, so that the client does
+/// not take it for complete.
+fn body(until: Instant, write: impl FnOnce(Chunks) -> io::Result<()> + Send + 'static) -> Body {
+    let (sender, chunks) = mpsc::channel(CHUNKS);
+    let (complete, completed) = oneshot::channel();
+    let stream = Chunks {
+        collected: Vec::with_capacity(CHUNK),
+        sender,
+        until,
+        runtime: Handle::current(),
+    };
+    tokio::task::spawn_blocking(move || {
+        if write(stream).is_ok() {
+            let _ = complete.send(());
+        }
+    });
+    // The failure is no chunk of its own, as that would not fit while the client does not read.
+    let next = |reading: Option<(mpsc::Receiver<Bytes>, oneshot::Receiver<()>)>| async move {
+        let (mut chunks, completed) = reading?;
+        if let Some(chunk) = chunks.recv().await {
+            return Some((Ok(chunk), Some((chunks, completed))));
+        }
+        let failed = completed.await.is_err();
+        failed.then(|| (Err(io::Error::other("the response is not complete")), None))
+    };
+    Body::from_stream(futures::stream::unfold(Some((chunks, completed)), next))
+}
+
 /// Writes into the response, chunk by chunk, and blocks while the client reads slowly.
 struct Chunks {
     collected: Vec<u8>,
-    sender: mpsc::Sender<io::Result<Bytes>>,
+    sender: mpsc::Sender<Bytes>,
     until: Instant,
     runtime: Handle,
 }
@@ -257,7 +275,7 @@ impl Write for Chunks {
             return Ok(());
         }
         let chunk = std::mem::replace(&mut self.collected, Vec::with_capacity(CHUNK));
-        let sent = self.sender.send(Ok(chunk.into()));
+        let sent = self.sender.send(chunk.into());
         match self.runtime.block_on(timeout_at(self.until, sent)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the reader is gone")),
@@ -265,3 +283,6 @@ impl Write for Chunks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

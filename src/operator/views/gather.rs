@@ -83,11 +83,11 @@ impl Gatherer {
         loop {
             let shown = self.seen.borrow().clone();
             let seen = match &shown {
-                Some(shown) => self.led_queues(shown).await,
+                Some(shown) => self.led_queues(shown).await.unwrap_or_default(),
                 None => Vec::new(),
             };
             if seen.is_empty() {
-                // The lists are incomplete, or another replica schedules.
+                // The lists are incomplete, another replica schedules, or a scheduler does not answer.
                 tokio::time::sleep(RETRY).await;
             } else {
                 let pause = self.queue_history.add(clock::now(), &seen);
@@ -96,15 +96,16 @@ impl Gatherer {
         }
     }
 
-    /// The queues of the shards that this process schedules.
-    async fn led_queues(&self, shown: &Shown) -> Vec<QueueSeen> {
+    /// The queues of the shards that this process schedules; `None` if a scheduler does not answer: in a sample without its queues they would count as
+    /// deleted.
+    async fn led_queues(&self, shown: &Shown) -> Option<Vec<QueueSeen>> {
         let mut seen = Vec::new();
         for (name, scheduler) in shown.shards.iter().zip(shown.bus.schedulers.inboxes()) {
             if self.elections.of(name).leading {
-                seen.extend(look(scheduler, Look::Queues).await.unwrap_or_default());
+                seen.extend(look(scheduler, Look::Queues).await?);
             }
         }
-        seen
+        Some(seen)
     }
 
     /// The cached overview, or a new one.

@@ -109,10 +109,10 @@ fn every_other<T>(samples: &mut VecDeque<T>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn queue(name: &str, gpus: i64) -> QueueSeen {
+    pub fn queue(name: &str, gpus: i64) -> QueueSeen {
         QueueSeen {
             name: name.into(),
             display: name.into(),

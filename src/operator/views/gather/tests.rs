@@ -1,6 +1,7 @@
 use futures::future::join_all;
 use tokio::time::{sleep, timeout};
 
+use super::super::queue_history::tests::queue;
 use super::*;
 use crate::components::bus;
 use crate::components::leadership::Pools;
@@ -9,20 +10,31 @@ use crate::components::watches::Stores;
 /// A client gives up after this time; the scheduler takes longer.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// A gatherer, an overview of its shard, and the inbox of the scheduler.
-fn gatherer() -> (Gatherer, Overview, mpsc::Receiver<ToScheduler>) {
-    let (bus, mut inboxes) = bus::channels(1);
+/// A gatherer of these shards, and the inboxes of the schedulers.
+fn gatherer_of(shards: &[&str], leading: bool) -> (Gatherer, Vec<mpsc::Receiver<ToScheduler>>) {
+    let (bus, inboxes) = bus::channels(shards.len());
     let shown = Shown {
         bus,
         stores: Arc::default(),
-        shards: vec!["default".to_owned()],
+        shards: shards.iter().map(|name| (*name).to_owned()).collect(),
         pools: Pools::default(),
         scheduler_name: String::new(),
     };
+    let status = lease::Status {
+        leading,
+        ..lease::Status::default()
+    };
     let elections = Elections {
-        cluster: watch::channel(lease::Status::default()).1,
+        cluster: watch::channel(status).1,
         of_shards: watch::channel(BTreeMap::new()).1,
     };
+    let gatherer = Gatherer::new(watch::channel(Some(shown)).1, elections, History::default());
+    (gatherer, inboxes.schedulers)
+}
+
+/// A gatherer, an overview of its shard, and the inbox of the scheduler.
+fn gatherer() -> (Gatherer, Overview, mpsc::Receiver<ToScheduler>) {
+    let (gatherer, mut inboxes) = gatherer_of(&["default"], false);
     let shard = Shard {
         name: "default".into(),
         leads: false,
@@ -32,10 +44,9 @@ fn gatherer() -> (Gatherer, Overview, mpsc::Receiver<ToScheduler>) {
         positions: HashMap::new(),
         shown_queues: OnceLock::new(),
     };
-    let meta = meta(&elections, Timestamp::UNIX_EPOCH, std::slice::from_ref(&shard));
+    let meta = meta(&gatherer.elections, Timestamp::UNIX_EPOCH, std::slice::from_ref(&shard));
     let overview = Overview::new(meta, vec![shard], Arc::new(Stores::default()), Duration::ZERO);
-    let gatherer = Gatherer::new(watch::channel(Some(shown)).1, elections, History::default());
-    (gatherer, overview, inboxes.schedulers.remove(0))
+    (gatherer, overview, inboxes.remove(0))
 }
 
 /// Answers the next request for a pod group: there is none.
@@ -88,4 +99,41 @@ async fn an_overview_is_read_once_however_many_clients_give_up() {
         assert!(timeout(PATIENCE, gatherer.overview()).await.is_err());
     }
     assert_eq!(inbox.len(), 1);
+}
+
+/// Answers the next request for the queues: there is one.
+async fn answer_queues(inbox: &mut mpsc::Receiver<ToScheduler>, name: &str) {
+    let Some(ToScheduler::Look(Look::Queues(reply))) = inbox.recv().await else {
+        panic!("no request for the queues");
+    };
+    reply.try_send(vec![queue(name, 1)]).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn queues_of_a_scheduler_that_does_not_answer_keep_their_history() {
+    let (gatherer, mut inboxes) = gatherer_of(&["blue", "red"], true);
+    let (mut red, mut blue) = (inboxes.remove(1), inboxes.remove(0));
+    let samples = |name: &str| gatherer.queue_history.of(name).1;
+    let schedulers = async {
+        answer_queues(&mut blue, "a").await;
+        answer_queues(&mut red, "b").await;
+        sleep(RETRY).await;
+        let first = samples("b");
+        assert_eq!(first.len(), 1);
+        // A cycle takes longer than the request waits.
+        answer_queues(&mut blue, "a").await;
+        let late = red.recv().await;
+        sleep(Duration::from_secs(6)).await;
+        drop(late);
+        assert_eq!((samples("a").len(), samples("b")), (1, first.clone()));
+        answer_queues(&mut blue, "a").await;
+        answer_queues(&mut red, "b").await;
+        sleep(RETRY).await;
+        assert_eq!((samples("a").len(), samples("b").len()), (2, 2));
+        assert_eq!(samples("b").first(), first.first());
+    };
+    tokio::select! {
+        () = gatherer.keep_history() => {}
+        () = schedulers => {}
+    }
 }
