@@ -23,6 +23,8 @@ pub use flags::{Kubeconfig, Subject, Token, Where};
 /// Limits on the time and the size of a response.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 const ANSWER_MAX: usize = 256 << 20;
+/// Interval at which an operator that is busy is asked again.
+const BUSY: Duration = Duration::from_secs(2);
 
 /// How to reach the operator, and with which credentials.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -198,7 +200,17 @@ impl Client {
 
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<T> {
         let path = format!("/api/v1{path}");
-        let asked = tokio::time::timeout(MAX_WAIT, self.send(method, &path, body)).await;
+        let asked = async {
+            loop {
+                let answer = self.send(method.clone(), &path, body.clone()).await?;
+                if answer.0 != StatusCode::TOO_MANY_REQUESTS {
+                    return Ok(answer);
+                }
+                // Others have their turns before.
+                tokio::time::sleep(BUSY).await;
+            }
+        };
+        let asked = tokio::time::timeout(MAX_WAIT, asked).await;
         let (status, bytes) =
             asked.unwrap_or_else(|_| Err(anyhow!("{path}: no answer in {} s", MAX_WAIT.as_secs())))?;
         if status.is_success() {

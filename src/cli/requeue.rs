@@ -75,7 +75,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
     };
     // Without an answer it may be held, too.
-    if !evicted.as_ref().is_err_and(|error| error.is::<Refused>()) {
+    if !evicted.as_ref().is_err_and(anyhow::Error::is::<Refused>) {
         // The pod group of a single pod may have been deleted with it.
         let released = set(&api, name, None).await;
         released.with_context(|| format!("still held: unikai release podgroup {name} -n {namespace}"))?;

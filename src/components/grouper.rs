@@ -131,7 +131,7 @@ struct Walked {
     version: u64,
     /// The pod was grouped again because its owners may have changed.
     anew: bool,
-    /// When the walk began, if the pod had no group.
+    /// When the pod came, if it had no group.
     came: Option<Instant>,
     /// The result, or the message if the walk panicked.
     found: Result<Result<Found, Failed>, String>,
@@ -313,8 +313,15 @@ impl Grouper {
 
     fn pod(&mut self, pod: &Pod) {
         let member = Member::of(pod);
-        let stayed = self.grouped_pods.get(&member.uid).is_some_and(|entry| !entry.leaving);
+        let known = self.grouped_pods.get(&member.uid);
+        let (is_known, stayed) = (known.is_some(), known.is_some_and(|entry| !entry.leaving));
         let is_changed = self.grouped_pods.record(pod);
+        if !is_known
+            && self.missing.is_empty()
+            && let Some(entry) = self.grouped_pods.get_mut(&member.uid)
+        {
+            entry.came = Some(Instant::now());
+        }
         if stayed && pod.metadata.deletion_timestamp.is_some() {
             self.leaves(&member.uid);
         }
@@ -471,10 +478,10 @@ impl Grouper {
                 continue;
             };
             let entry = self.grouped_pods.get_mut(&member.uid);
-            let (anew, is_new) = entry.map_or((false, true), |entry| {
-                (std::mem::take(&mut entry.anew), entry.group.is_none())
+            let (anew, is_new, came) = entry.map_or((false, true, None), |entry| {
+                let is_new = entry.group.is_none();
+                (std::mem::take(&mut entry.anew), is_new, entry.came.filter(|_| is_new))
             });
-            let came = is_new.then(Instant::now);
             let (stores, owners) = (Arc::clone(&self.stores), Arc::clone(&self.owners));
             let settings = Arc::clone(&self.context.settings);
             self.walks.spawn(async move {

@@ -1,6 +1,7 @@
 //! Authentication and authorization of requests to the HTTP server: the API server authenticates the token of the request (TokenReview) and decides whether
 //! its user has the right (SubjectAccessReview). Pages need a right on `nonResourceURLs`, as ClusterRoles grant them; views that list objects need the
-//! right to list these objects. Reviews are cached for a while. However many clients there are, few reviews are sent at a time, and each question once.
+//! right to list these objects. Reviews are cached for a while. However many clients there are, few reviews are sent at a time, and none that another request of
+//! the same user has sent.
 
 mod cache;
 mod user_turns;
@@ -40,8 +41,9 @@ const RIGHTS_AT_ONCE: usize = 8;
 /// How many requests wait at the same time for the review of a token, and for how long they wait for its begin.
 const TOKENS_WAITING: usize = 256;
 const TOKEN_WAIT: Duration = Duration::from_secs(1);
-/// Limit on the namespaces about which one request asks the API server.
+/// Limit on the namespaces about which one request asks the API server, and of these on those between which no other request of the user is served.
 const NAMESPACES_MAX: usize = 256;
+const NAMESPACES_AT_ONCE: usize = 32;
 /// Timeout of a review, and of the wait for reviews for another request of the same user.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -450,17 +452,17 @@ impl Caller {
                 None => unknown.push(namespace.as_str()),
             }
         }
-        if !unknown.is_empty() {
-            seen.extend(self.review_namespaces(unknown).await?);
+        for some in unknown.chunks(NAMESPACES_AT_ONCE) {
+            seen.extend(self.review_namespaces(some).await?);
         }
         let left_out = namespaces.len().saturating_sub(NAMESPACES_MAX);
         Ok((Namespaces::These(seen), left_out))
     }
 
     /// Which of these namespaces the caller may see, in a turn of its user.
-    async fn review_namespaces(&self, namespaces: Vec<&str>) -> Result<Vec<String>, Response> {
+    async fn review_namespaces(&self, namespaces: &[&str]) -> Result<Vec<String>, Response> {
         let _turn = self.access.turn_of(&self.user).await.ok_or_else(unavailable)?;
-        let asked = namespaces.into_iter().map(|namespace| async move {
+        let asked = namespaces.iter().map(|&namespace| async move {
             for listing in WORKLOADS {
                 let question = self.question(listing, namespace);
                 let allowed = self.access.review_right(&self.user, question).await;

@@ -162,10 +162,13 @@ struct Done {
 impl MultiStepBind {
     /// Runs the stages. On failure everything but the bind request is undone, unless the pod may be bound; the request is returned with the report.
     pub async fn run(&self) -> (Report, Option<BindRequest>) {
-        let waiting = self.caller.open_claims.begin(&self.bind.placement.volumes);
+        let mut waiting = None;
         let mut done = Done::default();
         let mut report = Report::new(Ending::Done);
         for stage in STAGES {
+            if stage == Stage::Volumes {
+                waiting = Some(self.caller.open_claims.begin(&self.bind.placement.volumes));
+            }
             if let Err(stop) = self.perform(stage, &mut done, &mut report).await {
                 debug!(?stage, ?stop, "bind stopped");
                 report.no_device = matches!(stop, Stop::NoDevice(_));

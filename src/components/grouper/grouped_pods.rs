@@ -54,6 +54,8 @@ pub struct Entry {
     pub sub_group: Option<Box<str>>,
     /// Consecutive failures.
     pub attempts: u32,
+    /// When it came, unless it was there when the process started.
+    pub came: Option<Instant>,
     /// When it was last grouped.
     pub looked: Option<Instant>,
     /// Its owners are to be read anew when it is grouped next.
@@ -208,10 +210,11 @@ impl GroupedPods {
         self.bind_in(uid, None);
         self.uncount(uid);
         let earlier = self.pods.remove(uid);
-        let known = earlier
-            .as_ref()
-            .map(|entry| (entry.group.clone(), entry.sub_group.clone(), entry.looked, entry.anew));
-        let (group, sub_group, looked, anew) = known.unwrap_or_default();
+        let known = earlier.as_ref().map(|entry| {
+            let (group, sub_group) = (entry.group.clone(), entry.sub_group.clone());
+            (group, sub_group, entry.came, entry.looked, entry.anew)
+        });
+        let (group, sub_group, came, looked, anew) = known.unwrap_or_default();
         let mut entry = Entry {
             pod: pods::pod_ref(pod),
             created: 0,
@@ -230,6 +233,7 @@ impl GroupedPods {
             group,
             sub_group,
             attempts: 0,
+            came,
             looked,
             anew,
             fingerprint,

@@ -32,7 +32,7 @@ Conditions on both kinds show whether an object is in force, as in KAI: `Deploye
 `Reconciling` is True while a change is being applied. An invalid object has `Ready` False with the reason `invalid_config` and the path of every invalid
 field in the message; its last valid state stays in force, to which the other conditions refer. A process that has seen no valid one, such as after a restart, schedules nothing
 until the object is corrected: of the Config in all node pools, of a shard in its pool. Running pods are not touched. An invalid shard does not affect Config. `FieldsIgnored` names fields that are set but have no effect
-in unikai, with the reason, and values that KAI accepts but that make no sense, for which the default or the bound applies, as in KAI.
+in unikai, with the reason, and values that KAI accepts but that make no sense, for which the default applies, as in KAI, or the bound.
 ";
 
 /// Above the table of Config.

@@ -332,13 +332,14 @@ impl Placer<'_> {
     fn place_pods(&mut self, attempt: Attempt, pods: &[PodId], scope: Scope) -> bool {
         let Attempt { pod_group, mode, .. } = attempt;
         for (placed, &pod) in pods.iter().enumerate() {
-            let beyond = if attempt.by_memory {
-                self.beyond_limits(pod, scope)
+            let refusal = if attempt.by_memory {
+                queue_quota::refuses_all(self.model, pod)
             } else {
                 None
             };
-            let result = match beyond {
-                Some(problem) => Err(Some(Arc::new(problem))),
+            let result = match refusal {
+                Some(_) if !matches!(mode, Mode::Real) => Err(None),
+                Some(refusal) => Err(Some(Arc::new(self.refused_everywhere(pod, refusal, scope)))),
                 None => self.place_pod(pod, mode, scope),
             };
             if let Err(problem) = result {
@@ -353,17 +354,16 @@ impl Placer<'_> {
         true
     }
 
-    /// Why all nodes refuse a pod beside the pods placed so far, if a limit or quota of the queue does.
-    fn beyond_limits(&self, pod: PodId, scope: Scope) -> Option<PodProblem> {
+    /// The report that all nodes refuse a pod for a limit or quota of its queue.
+    fn refused_everywhere(&self, pod: PodId, refusal: queue_quota::Refusal, scope: Scope) -> PodProblem {
         let model = &*self.model;
-        let refusal = Refusal::QueueQuota(queue_quota::refuses_all(model, pod)?);
         let cpu_only = model.shapes()[model.pods()[pod].shape].cpu_only;
         let candidate = |id: &&NodeId| scope.has(**id) && (cpu_only || !model.nodes()[**id].cpu_only());
         let nodes = model.by_name().iter().filter(candidate).count();
-        Some(PodProblem {
-            counts: BTreeMap::from([(refusal, nodes)]),
+        PodProblem {
+            counts: BTreeMap::from([(Refusal::QueueQuota(refusal), nodes)]),
             ..PodProblem::default()
-        })
+        }
     }
 
     /// Places one pod. The error has the reason, except in a simulation.

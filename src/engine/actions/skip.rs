@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use crate::engine::input::{GpuKind, TopologyConstraint};
+use crate::engine::input::{GpuKind, Name, TopologyConstraint};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, PodGroupId, PodId, QueueId};
 use crate::engine::model::pod_group::{Kind as MemberKind, Member};
@@ -11,9 +11,9 @@ use crate::engine::model::relations::Counters;
 use crate::engine::model::resources::Resources;
 use crate::engine::placement::volumes;
 
-/// A kind of pods: the class, the pod set, the relations of other pods to it, the number of devices that it shares, and which of the resources that queues
-/// share it requests at all. Of pods of one kind, one that requests more fits nowhere if another does not.
-type Kind = (ClassId, Option<Member>, Counters, GpuKind, i64, [bool; 3]);
+/// A kind of pods: the class, the pod set, the relations of other pods to it, the number of devices that it shares, which of the resources that queues share
+/// it requests at all, and the drivers of its volumes. Of pods of one kind, one that requests more fits nowhere if another does not.
+type Kind = (ClassId, Option<Member>, Counters, GpuKind, i64, [bool; 3], Vec<Name>);
 
 /// A member of a pod group's tree: parent, minimum, active pods, and topology constraint. Names do not count.
 type TreeMember = (Option<Member>, usize, usize, Option<Box<TopologyConstraint>>);
@@ -31,7 +31,7 @@ pub struct Asked {
 
 impl Asked {
     /// For the next pods of a pod group. `table`: the queue, unless all are compared. `None` if it depends on the places of its other pods, too: on their
-    /// topology domains, or on whether they may be moved; or on NUMA zones or on volumes that are in use, since pods of a class may ask for different ones.
+    /// topology domains, or on whether they may be moved; or on NUMA zones or certain volumes, since pods of a class may ask for different ones.
     #[must_use]
     pub fn of(model: &Model, table: Option<QueueId>, pod_group: PodGroupId, pods: &[PodId]) -> Option<Self> {
         let entry = &model.pod_groups()[pod_group];
@@ -58,7 +58,7 @@ impl Asked {
         let mut each: Vec<(Kind, (Resources, i64))> = Vec::with_capacity(pods.len());
         for &id in pods {
             let pod = &model.pods()[id];
-            if (zones && pod.input.numa.is_some()) || volumes::has_known(model, id) {
+            if zones && pod.input.numa.is_some() {
                 return None;
             }
             let shape = &model.shapes()[pod.shape];
@@ -70,6 +70,7 @@ impl Asked {
                 shape.gpu.kind,
                 devices,
                 shape.quota.map(|amount| amount > 0),
+                volumes::kinds(model, id)?,
             );
             each.push((kind, (shape.vector.clone(), shape.memory_sum())));
         }

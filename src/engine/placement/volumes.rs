@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::engine::input::{Claim, ClaimState, PodVolumes, Provisioning, Waiting};
+use crate::engine::input::{Claim, ClaimState, Name, PodVolumes, Provisioning, Waiting};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::selectors::meets_any;
@@ -72,14 +72,31 @@ pub fn concerned(model: &Model, pod: PodId) -> bool {
     volumes.is_some_and(|volumes| !volumes.disks.is_empty() || volumes.claims.iter().any(matters))
 }
 
-/// Whether something is known about the pod's own volumes, as other pods use them, or one is meant for its claim: what is found for pods with other volumes
-/// does not hold for it.
+/// What matters of a pod's volumes besides their nodes: the drivers with attach limits, in order, of volumes that no pod uses. `None` if it is which volumes they
+/// are: disks, attached volumes, and unbound claims that other pods share or that a volume is meant for.
 #[must_use]
-pub fn has_known(model: &Model, pod: PodId) -> bool {
+pub fn kinds(model: &Model, pod: PodId) -> Option<Vec<Name>> {
     let storage = model.storage();
-    let known = |claim: &Claim| storage.claim(&claim.key).is_some() || storage.meant_for(&claim.key).next().is_some();
-    let volumes = model.pods()[pod].input.volumes.as_ref();
-    volumes.is_some_and(|volumes| !volumes.disks.is_empty() || volumes.claims.iter().any(known))
+    let mut drivers = Vec::new();
+    let Some(volumes) = &model.pods()[pod].input.volumes else {
+        return Some(drivers);
+    };
+    if !volumes.disks.is_empty() {
+        return None;
+    }
+    for claim in &volumes.claims {
+        let driver = claim.attach.as_ref().map(|(driver, _)| driver);
+        let limited = driver.filter(|driver| storage.limited.contains(*driver));
+        let waits = matches!(*claim.state, ClaimState::Waiting(_));
+        let is_used = || storage.claim(&claim.key).is_some();
+        let is_meant = || storage.meant_for(&claim.key).next().is_some();
+        if (limited.is_some() && is_used()) || (waits && (is_used() || is_meant())) {
+            return None;
+        }
+        drivers.extend(limited.cloned());
+    }
+    drivers.sort_unstable();
+    Some(drivers)
 }
 
 /// What a pod's unbound claims would get on a node now, or (`now` false) once releasing pods have gone. `booked`: storage capacity is tracked, so that of

@@ -26,8 +26,8 @@ use crate::components::history::History;
 
 /// Interval of attempts to read the queues, while this process does not schedule.
 const RETRY: Duration = Duration::from_secs(2);
-/// The pause after a request for the details of a workload: at most a tenth of the scheduler's time is spent on them. It is limited since the time of a request
-/// includes the rest of the cycle that the scheduler runs when it arrives.
+/// The pause after a request for the details of a workload: a tenth of the scheduler's time is spent on them, and more only if each takes longer than 28 ms. The
+/// pause is limited since the time of a request includes the rest of the cycle that the scheduler runs when it arrives.
 const PAUSE: Pause = Pause {
     times: 9,
     at_most: Duration::from_millis(250),

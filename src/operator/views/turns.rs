@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::super::access::refusal;
 
 /// How many requests may wait for their turn or for their answer: of one user, so that others find a place, and in all.
-const WAITING_OF_USER: usize = 8;
+const WAITING_OF_USER: usize = 4;
 const WAITING: usize = 64;
 /// How long a request waits for its turn, and then for its answer.
 const LONGEST: Duration = Duration::from_secs(5);

@@ -233,9 +233,31 @@ fn growth(length: usize, tokens: &[Token]) -> usize {
     once.saturating_pow(as_power(2_usize.saturating_pow(as_power(parts - 1))))
 }
 
-/// How many times `device` stands for more than one of its attributes or fields.
+/// How many times `device` stands for more than one of its attributes or fields. Of a name that is looked up, only the answer counts.
 fn devices(tokens: &[Token]) -> usize {
-    after(tokens, "device").filter(|rest| !is_of_one(rest)).count()
+    let all = after(tokens, "device").filter(|rest| !is_of_one(rest)).count();
+    let asked = after(tokens, "in").filter(|rest| is_looked_up(rest)).count();
+    all - asked
+}
+
+/// Whether it is asked if there is a domain, or an attribute of a domain, by what follows `in`.
+fn is_looked_up(rest: &[Token]) -> bool {
+    let [
+        Token::Word("device"),
+        Token::Sign('.'),
+        Token::Word("attributes" | "capacity"),
+        rest @ ..,
+    ] = rest
+    else {
+        return false;
+    };
+    let of_domain = matches!(rest, [Token::Sign('['), Token::Text(_), Token::Sign(']'), ..]);
+    let rest = if of_domain {
+        rest.get(3..).unwrap_or_default()
+    } else {
+        rest
+    };
+    !matches!(rest, [Token::Sign('.' | '['), ..])
 }
 
 /// Bytes of a whole device. Each text of the expression may be a domain of it.

@@ -207,6 +207,8 @@ fn usual_selectors_are_accepted() {
         "{}.productName.matches(\"^NVIDIA\\\\s+A100-[A-Z]{3,4}[0-9]?-(40|80)GB$\")",
         "{}.uuid.matches('^GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$')",
         "['A100', 'H100'].exists(model, {}.productName.contains(model))",
+        "'gpu.nvidia.com' in device.attributes && cel.bind(name, {}.productName, ['A', 'B'].exists(m, name.contains(m)) && ['80GB', '40GB'].exists(s, name.endsWith(s)))",
+        "'gpu.nvidia.com' in device.attributes && {}.?productName.optMap(n, ['A', 'B'].exists(m, n.contains(m)) && ['B'].exists(s, n.endsWith(s))).orValue(false)",
         "['^.*A100.*$', '^.*H100.*$', '^.*H200.*$', '^.*B200.*$'].exists(pattern, {}.productName.matches(pattern))",
         "['gpu.nvidia.com', 'gpu.example.com'].exists(domain, device.driver == domain && {}.productName.matches(\"A100\\\\.*\"))",
         "!{}.productName.lowerAscii().matches('.*(k80|p100|v100|t4).*')",

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use super::super::kinds;
 use super::claim;
 use crate::engine::Engine;
 use crate::engine::input::{Event, PodVolumes};
+use crate::engine::model::Model;
 use crate::engine::policy::{ActionKind, Policy};
 use crate::engine::stage::{SearchEnd, Stage};
 use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod};
 
-/// The node can attach one volume, and a pod that stays uses it. Of two pods that wait for a GPU the first one has another volume, the second one the same.
-#[test]
-fn a_pod_whose_volume_is_attached_is_searched_for_after_one_with_another_volume_failed() {
+/// The node can attach one volume, and a pod that stays uses it. Of two pods that wait for a GPU the first one has another volume; returns how the searches for
+/// both end, if the second one has this volume, and which pods are planned.
+fn searches(second: &str) -> (Vec<SearchEnd>, Vec<String>) {
     let mut engine = Engine::new(Policy {
         actions: vec![ActionKind::Preempt],
         ..Policy::default()
@@ -24,7 +26,7 @@ fn a_pod_whose_volume_is_attached_is_searched_for_after_one_with_another_volume_
         ("stays", 100, Some("m bound id=h2 rwx"), true),
         ("victim", 50, None, true),
         ("other", 75, Some("k bound id=h1 rwx"), false),
-        ("same", 75, Some("m bound id=h2 rwx"), false),
+        ("second", 75, Some(second), false),
     ];
     for (age, (name, priority, text, runs)) in pods.into_iter().enumerate() {
         let mut pod_group = group(name, "q", age);
@@ -49,7 +51,44 @@ fn a_pod_whose_volume_is_attached_is_searched_for_after_one_with_another_volume_
             ends.push(end);
         }
     });
-    assert_eq!(ends, [SearchEnd::Exhausted, SearchEnd::Solved]);
-    let planned: Vec<&str> = decisions.pipeline.iter().map(|plan| &*plan.pod.uid).collect();
-    assert_eq!(planned, ["same-000"]);
+    let planned = decisions.pipeline.iter().map(|plan| plan.pod.uid.to_string());
+    (ends, planned.collect())
+}
+
+#[test]
+fn a_pod_that_needs_no_further_attachment_is_searched_for_after_one_that_does_failed() {
+    for second in ["m bound id=h2 rwx", "n bound rwx"] {
+        let (ends, planned) = searches(second);
+        assert_eq!(ends, [SearchEnd::Exhausted, SearchEnd::Solved], "{second}");
+        assert_eq!(planned, ["second-000"], "{second}");
+    }
+}
+
+#[test]
+fn a_pod_with_another_volume_of_the_same_driver_is_not_searched_for_after_one_failed() {
+    let (ends, planned) = searches("l bound id=h3 rwx");
+    assert_eq!(ends, [SearchEnd::Exhausted, SearchEnd::Skipped]);
+    assert_eq!(planned, Vec::<String>::new());
+}
+
+#[test]
+fn pods_with_a_volume_that_any_number_of_pods_may_use_are_compared() {
+    let mut model = Model::new(0);
+    model.apply(Event::Node(Box::new(node("n0", "2"))), NOW);
+    let pod_group = group("g", "q", 0);
+    for number in 0..2 {
+        let mut added = pod(&pod_group, number, "1");
+        added.volumes = Some(Arc::new(PodVolumes {
+            missing: None,
+            claims: vec![claim("data bound id=h1 rwx")],
+            disks: Vec::new(),
+        }));
+        if number == 0 {
+            added = placed(added, "n0");
+        }
+        model.apply(Event::Pod(Box::new(added)), NOW);
+    }
+    for id in model.pods().ids() {
+        assert_eq!(kinds(&model, id), Some(Vec::new()), "no driver has a limit");
+    }
 }
