@@ -30,6 +30,7 @@ pub mod grouper;
 pub mod grouping;
 pub mod heartbeat;
 pub mod history;
+pub mod keyed_turns;
 mod latency;
 pub mod leadership;
 pub mod numa_daemon_set;

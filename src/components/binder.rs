@@ -22,7 +22,7 @@ mod groups;
 mod limit;
 mod multi_step;
 mod notes;
-mod open_claims;
+mod open_binds;
 mod outcomes;
 mod requests;
 mod reservation;

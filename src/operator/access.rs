@@ -4,7 +4,6 @@
 //! the same user has sent.
 
 mod cache;
-mod user_turns;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,14 +20,14 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 use sha2::{Digest, Sha256};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::api::names::{group, header as named};
 use crate::api::views::Problem;
+use crate::components::keyed_turns::KeyedTurns;
 use cache::Cache;
-use user_turns::UserTurns;
 
 /// Limits on cached callers, on cached tokens that are not valid, and on cached answers about rights of callers.
 const CALLERS_MAX: usize = 256;
@@ -164,7 +163,7 @@ pub struct Access {
     tokens: Semaphore,
     reviews: Semaphore,
     /// Rights of a user are reviewed for one request at a time: others would send the same questions, and find the answers in the cache afterwards.
-    users: UserTurns,
+    users: KeyedTurns<String>,
 }
 
 /// An authenticated user.
@@ -207,7 +206,7 @@ impl Access {
             waiting: Semaphore::new(TOKENS_WAITING),
             tokens: Semaphore::new(TOKENS_AT_ONCE),
             reviews: Semaphore::new(REVIEWS_AT_ONCE),
-            users: UserTurns::default(),
+            users: KeyedTurns::default(),
         }
     }
 
@@ -304,9 +303,9 @@ impl Access {
     }
 
     /// The turn of a user's request to send reviews; `None` if those for other requests of the user take too long.
-    async fn turn_of(&self, user: &UserInfo) -> Option<OwnedSemaphorePermit> {
-        let name = user.username.as_deref().unwrap_or_default();
-        timeout(TIMEOUT, self.users.take(name)).await.ok().flatten()
+    async fn turn_of(&self, user: &UserInfo) -> Option<OwnedMutexGuard<()>> {
+        let name = user.username.clone().unwrap_or_default();
+        timeout(TIMEOUT, self.users.next(&name)).await.ok()
     }
 
     /// Whether a user has a right, during a turn of the user: the cache may have the answer by then.
@@ -412,12 +411,8 @@ impl Caller {
         if let Some(known) = self.is_known_to_see(namespace) {
             return Ok(known);
         }
-        for listing in WORKLOADS {
-            if self.is_allowed(Attributes::List(listing, namespace.to_owned())).await? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let _turn = self.access.turn_of(&self.user).await.ok_or_else(unavailable)?;
+        self.review_namespace(namespace).await
     }
 
     /// Fails unless the caller may see the workloads of a namespace.
@@ -463,14 +458,8 @@ impl Caller {
     async fn review_namespaces(&self, namespaces: &[&str]) -> Result<Vec<String>, Response> {
         let _turn = self.access.turn_of(&self.user).await.ok_or_else(unavailable)?;
         let asked = namespaces.iter().map(|&namespace| async move {
-            for listing in WORKLOADS {
-                let question = self.question(listing, namespace);
-                let allowed = self.access.review_right(&self.user, question).await;
-                if allowed.ok_or_else(unavailable)? {
-                    return Ok::<_, Response>(Some(namespace.to_owned()));
-                }
-            }
-            Ok(None)
+            let seen = self.review_namespace(namespace).await?;
+            Ok::<_, Response>(seen.then(|| namespace.to_owned()))
         });
         // Boxed, since the compiler cannot infer the lifetimes of these borrows otherwise.
         let asked: Vec<_> = asked.map(Box::pin).collect();
@@ -480,6 +469,18 @@ impl Caller {
             seen.extend(answer?);
         }
         Ok(seen)
+    }
+
+    /// Whether the caller may see the workloads of a namespace, during a turn of its user.
+    async fn review_namespace(&self, namespace: &str) -> Result<bool, Response> {
+        for listing in WORKLOADS {
+            let question = self.question(listing, namespace);
+            let allowed = self.access.review_right(&self.user, question).await;
+            if allowed.ok_or_else(unavailable)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether the caller may see the workloads of a namespace, if the cache has the answer.

@@ -45,7 +45,7 @@ const SHARED_BY_COMPONENTS: &[&str] = &[
     "gpu_operator",
     "grouping",
     "history",
-    "compact",
+    "keyed_turns",
     "latency",
     "leadership",
     "owner",

@@ -31,6 +31,7 @@ use tracing::debug;
 use super::attempt::{Attempt, Ending, OTHER_GROUP, Report};
 use super::fraction::Variables;
 use super::groups::{Answer, GroupId, NoDevice};
+use super::open_binds::Open;
 use super::requests::{Caller, RequestError};
 use super::volumes::{Volumes, Written};
 use super::{bind_request, fraction, reservation};
@@ -154,6 +155,8 @@ struct Done {
     devices: Vec<String>,
     /// When the devices were reserved.
     reserved: Option<Instant>,
+    /// The bind among those that wait for its volume claims.
+    waits_for: Option<Open>,
     volumes: Written,
     config_maps: Vec<ConfigMap>,
     labels: Vec<String>,
@@ -162,13 +165,9 @@ struct Done {
 impl MultiStepBind {
     /// Runs the stages. On failure everything but the bind request is undone, unless the pod may be bound; the request is returned with the report.
     pub async fn run(&self) -> (Report, Option<BindRequest>) {
-        let mut waiting = None;
         let mut done = Done::default();
         let mut report = Report::new(Ending::Done);
         for stage in STAGES {
-            if stage == Stage::Volumes {
-                waiting = Some(self.caller.open_claims.begin(&self.bind.placement.volumes));
-            }
             if let Err(stop) = self.perform(stage, &mut done, &mut report).await {
                 debug!(?stage, ?stop, "bind stopped");
                 report.no_device = matches!(stop, Stop::NoDevice(_));
@@ -177,7 +176,7 @@ impl MultiStepBind {
                     // At shutdown the bind request and all writes stay: the next leader resumes. So they do if the pod may be bound.
                     if !self.caller.context.shutdown.is_cancelled() && !report.uncertain {
                         // Only what other binds wait for stays.
-                        drop(waiting);
+                        drop(done.waits_for.take());
                         self.undo(&done).await;
                     }
                     report.cause = stage.cause().unwrap_or(report.cause);
@@ -225,6 +224,9 @@ impl MultiStepBind {
                 self.pod_is_as_decided()?;
             }
             Stage::Volumes if !self.bind.placement.volumes.is_empty() => {
+                let promises = self.bind.placement.volumes.iter();
+                let claims = promises.map(|promise| Arc::clone(&promise.claim));
+                done.waits_for = Some(self.caller.open_claims.begin(claims));
                 let volumes = self.volumes();
                 let provided = Box::pin(volumes.provide(&mut done.volumes));
                 let provided = self.steps.step("bind volumes", provided);

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::claim_turns::ClaimTurns;
-use super::open_claims::OpenClaims;
+use super::open_binds::OpenBinds;
 use crate::components::Context;
 use crate::components::gpu_operator::GpuOperator;
 use crate::components::retry::{Backoff, Failure, LAGGING, asked_pause, failure};
@@ -47,8 +47,8 @@ pub struct Caller {
     pub runtime_classes: Arc<RuntimeClasses>,
     /// Turns of writing resource claims.
     pub claim_turns: Arc<ClaimTurns>,
-    /// Volume claims that open binds wait for.
-    pub open_claims: Arc<OpenClaims>,
+    /// Open binds that wait for volume claims, by these.
+    pub open_claims: Arc<OpenBinds>,
     turns: Arc<Semaphore>,
 }
 

@@ -11,6 +11,17 @@ pub fn binder() -> Binder {
     Binder::new(idle_context(), Arc::default(), bus::channels(1).0, group_requests)
 }
 
+/// A bind in several steps that has succeeded.
+pub fn done(bind: OrderedBind) -> Finished {
+    Finished {
+        bind,
+        report: Report::new(Ending::Done),
+        resumed: None,
+        waits: Waits::default(),
+        started: true,
+    }
+}
+
 /// The pod of the bind that `decided` returns.
 fn pod() -> Pod {
     let metadata = json!({"namespace": "team", "name": "a", "uid": "uid-a"});
@@ -101,14 +112,7 @@ async fn an_older_change_takes_a_bound_pod_from_none_of_its_gpu_groups() {
     };
     let (labelled, bound) = (on(None), on(Some("n1")));
     binder.stores.pods.insert(Pod::clone(&bound));
-    let finished = Finished {
-        bind,
-        report: Report::new(Ending::Done),
-        resumed: None,
-        waits: Waits::default(),
-        started: true,
-    };
-    binder.multi_step_ended(Ok(finished)).unwrap();
+    binder.multi_step_ended(Ok(done(bind))).unwrap();
     for change in [labelled, bound] {
         binder.changed(Change::Applied(Object::Pod(change)));
         assert!(uses_all(&binder));

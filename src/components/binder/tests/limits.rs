@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::kept::binder;
+use super::kept::{binder, done};
 use super::running::Case;
 use super::*;
-use crate::components::binder::{Binder, Finished, Job, Waits};
+use crate::components::binder::{Binder, Job};
 use crate::components::bus::BindOrder;
 use crate::components::write_slots::WriteSlots;
 
@@ -94,14 +94,7 @@ async fn binds_of_several_steps_that_ended_make_room_for_others_of_their_namespa
         binder.start();
         assert_eq!(binder.multi_step_binds.len(), 200);
         for bind in binds {
-            let finished = Finished {
-                bind,
-                report: Report::new(Ending::Done),
-                resumed: None,
-                waits: Waits::default(),
-                started: true,
-            };
-            binder.multi_step_ended(Ok(finished)).unwrap();
+            binder.multi_step_ended(Ok(done(bind))).unwrap();
         }
         binder.multi_step_binds = JoinSet::new();
     }

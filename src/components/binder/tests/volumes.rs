@@ -261,7 +261,9 @@ async fn what_is_written_for_a_claim_is_undone_by_the_last_bind_that_waits_for_i
     for promised in [Some("v"), None] {
         let case = Case::new(promised).await;
         let caller = case.lab.caller();
-        let other = caller.open_claims.begin(&case.bind.placement.volumes);
+        let other = caller
+            .open_claims
+            .begin([Arc::clone(&case.bind.placement.volumes[0].claim)]);
         let written = case.wrote().await;
         case.volumes(&caller).undo(&written).await;
         case.is_written_once().await;
