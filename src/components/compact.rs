@@ -56,6 +56,12 @@ impl<K: Serialize + DeserializeOwned + Resource> Compact<K> {
         }
     }
 
+    /// The compact form of an object; `None` if it has no JSON.
+    #[must_use]
+    pub fn pack(object: &mut K) -> Option<Self> {
+        Self::json(object).map(|json| Self::of(&json))
+    }
+
     fn expand(&self) -> Option<Vec<u8>> {
         decompress_with_dict(&self.text, self.length, COMMON).ok()
     }

@@ -590,6 +590,12 @@ impl Model {
         self.pods[pod].pod_group.map(|pod_group| &self.pod_groups[pod_group])
     }
 
+    /// Whether some of these pods request GPU memory: how many GPUs that counts depends on the node.
+    #[must_use]
+    pub fn some_by_memory(&self, pods: &[PodId]) -> bool {
+        pods.iter().any(|pod| self.shapes[self.pods[*pod].shape].gpu.memory > 0)
+    }
+
     /// What a pod counts in its queue, given the node that it is on or pipelined to. If that is unknown: what it requests, with the size of the
     /// smallest GPU by which queues were last counted.
     #[must_use]

@@ -192,7 +192,7 @@ impl PodGroupWriter {
             .clone_from(&merged.spec.priority_class_name);
         kept.spec.preemptibility.clone_from(&merged.spec.preemptibility);
         desired_group.class = kept.spec.priority_class_name.as_deref().map(SmolStr::new);
-        desired_group.desired = Compact::json(&mut kept).map(|json| Compact::of(&json));
+        desired_group.desired = Compact::pack(&mut kept);
         if desired_group.minimums == Minimums::Overruled
             && let Some(existing) = &existing
         {
@@ -262,7 +262,7 @@ impl PodGroupWriter {
         if desired.metadata.owner_references.take().is_some()
             && let Some(desired_group) = self.desired_groups.get_mut(key)
         {
-            desired_group.desired = Compact::json(&mut desired).map(|json| Compact::of(&json));
+            desired_group.desired = Compact::pack(&mut desired);
         }
     }
 
@@ -549,7 +549,7 @@ impl PodGroupWriter {
         desired.spec.preemptibility.clone_from(&group.spec.preemptibility);
         if let Some(desired_group) = self.desired_groups.get_mut(key) {
             desired_group.class = desired.spec.priority_class_name.as_deref().map(SmolStr::new);
-            desired_group.desired = Compact::json(&mut desired).map(|json| Compact::of(&json));
+            desired_group.desired = Compact::pack(&mut desired);
         }
     }
 

@@ -23,7 +23,7 @@ use crate::engine::placement::choose::{Context, RejectedNodes, Scope, best_node}
 use crate::engine::placement::claims;
 use crate::engine::placement::domains::{DomainCapacityCache, Domains, Question, Refused, domains};
 use crate::engine::placement::gpu;
-use crate::engine::placement::neighbours::{Spreading, concerned};
+use crate::engine::placement::neighbours::{Spreading, concerned, excludes_its_kind};
 use crate::engine::placement::numa::{self, Fit};
 use crate::engine::placement::preferred::Preferred;
 use crate::engine::placement::resources::pod_fits;
@@ -128,11 +128,10 @@ impl Placer<'_> {
             preferred: None,
         };
         let top = self.model.pod_groups()[pod_group].top();
-        let by_memory = |pod: &PodId| self.model.shapes()[self.model.pods()[*pod].shape].gpu.memory > 0;
         let attempt = Attempt {
             pod_group,
             mode,
-            by_memory: self.context.rules.shares && pods.iter().any(by_memory),
+            by_memory: self.context.rules.shares && self.model.some_by_memory(pods),
         };
         self.place_member(attempt, top, pods, scope)
     }
@@ -384,8 +383,7 @@ impl Placer<'_> {
         let pod = &self.model.pods()[id];
         let kind = (pod.class, pod.shape);
         let lasting = self.model.shapes()[pod.shape].gpu.memory == 0 && !concerned(self.model, id);
-        // A pod's own host ports do not count against it, but against others of its kind while it leaves.
-        let alike = pod.input.needs.host_ports.is_empty();
+        let alike = !excludes_its_kind(self.model, id);
         let enabled = |_: &Spreading| self.context.policy.plugins.topology_spread;
         let spreading = Spreading::of(self.model, id).filter(enabled);
         let context = Context {

@@ -40,8 +40,7 @@ impl Asked {
             return None;
         }
         // How much requests by memory count in a queue depends on the node, so the queue's limits may exclude some nodes only.
-        let by_memory = |pod: &PodId| model.shapes()[model.pods()[*pod].shape].gpu.memory > 0;
-        let table = table.or_else(|| entry.queue.filter(|_| pods.iter().any(by_memory)));
+        let table = table.or_else(|| entry.queue.filter(|_| model.some_by_memory(pods)));
         let (priority, preemptible) = entry
             .input
             .as_ref()

@@ -256,8 +256,7 @@ fn best_of_groups(
 ) -> Option<NodeId> {
     let pod = &model.pods()[id];
     let kind = (pod.class, pod.shape);
-    // A pod's own host ports do not count against it, but against others of its kind while it leaves.
-    let lasting = !neighbours::concerned(model, id) && pod.input.needs.host_ports.is_empty();
+    let lasting = !neighbours::concerned(model, id) && !neighbours::excludes_its_kind(model, id);
     let first = if lasting { preferred.first_open(kind) } else { 0 };
     debug_assert!({
         let mut before = preferred.groups().take(first).flatten();

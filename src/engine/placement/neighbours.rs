@@ -40,6 +40,12 @@ pub fn concerned(model: &Model, pod: PodId) -> bool {
         || super::volumes::concerned(model, id)
 }
 
+/// Whether other pods of its kind may refuse it by their host ports: a pod's own do not count against it, but against others while it leaves.
+#[must_use]
+pub fn excludes_its_kind(model: &Model, pod: PodId) -> bool {
+    !model.pods()[pod].input.needs.host_ports.is_empty()
+}
+
 /// What a pod's own places add to a counter at a value.
 fn own(model: &Model, pod: PodId, counter: CounterId, value: u32) -> i64 {
     let state = &model.pods()[pod].state;
