@@ -52,6 +52,12 @@ async fn named(person: &Person, path: &str, list: &str, name: &str) -> Option<Va
     items.iter().find(|item| item["name"] == name).cloned()
 }
 
+/// A field of each element of a list.
+fn each(list: &Value, field: &str) -> Vec<Value> {
+    let elements = list.as_array().unwrap().iter();
+    elements.map(|element| element[field].clone()).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn queues_nodes_and_workloads_are_shown_with_their_figures() {
     let cluster = busy_cluster().await;
@@ -161,13 +167,7 @@ async fn a_tenant_sees_its_own_namespace_only() {
     })
     .await;
     let own = get(&tenant, "/api/v1/workloads").await;
-    let namespaces: Vec<_> = own["workloads"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|own| own["namespace"].clone())
-        .collect();
-    assert_eq!(namespaces, ["team"], "{own}");
+    assert_eq!(each(&own["workloads"], "namespace"), ["team"], "{own}");
     assert_eq!(get(&nobody, "/api/v1/workloads").await["total"], 0);
 
     let refused = tenant.ask("/api/v1/workloads?namespace=other").await;
@@ -219,13 +219,7 @@ async fn a_tenant_sees_the_queues_of_its_own_workloads_that_accept_its_namespace
             (status == 200).then_some(details)
         })
         .await;
-        let queues: Vec<_> = details["queues"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|queue| queue["name"].clone())
-            .collect();
-        assert_eq!(queues, shown, "{details}");
+        assert_eq!(each(&details["queues"], "name"), shown, "{details}");
         let explained = get(&tenant, &format!("/api/v1/explain/podgroups/team/{queue}")).await;
         let stands = explained["evidence"]
             .to_string()

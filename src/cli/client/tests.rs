@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::extract::Query;
 use axum::routing::get;
@@ -66,6 +68,28 @@ async fn all_pages_of_a_list_are_read() {
         assert_eq!(nodes, [("a", shard), ("b", shard), ("c", shard)]);
         assert_eq!(list.next, None);
     }
+}
+
+#[tokio::test]
+async fn an_operator_that_is_busy_is_asked_again() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let answer = {
+        let asked = Arc::clone(&asked);
+        async move || {
+            let busy = asked.fetch_add(1, Ordering::SeqCst) == 0;
+            (
+                if busy {
+                    StatusCode::TOO_MANY_REQUESTS
+                } else {
+                    StatusCode::OK
+                },
+                "7",
+            )
+        }
+    };
+    let client = served(Router::new().route("/api/v1/number", get(answer))).await;
+    assert_eq!(client.get::<u32>("/number").await.unwrap(), 7);
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
 }
 
 /// A tenant named its topology so: the title of the terminal would be changed, and a row would be added to the table.

@@ -718,4 +718,4 @@ pub fn share(capacity: &Capacity, asked: Option<i128>) -> Option<i128> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::engine) mod tests;

@@ -17,7 +17,8 @@ use crate::engine::model::Model;
 use crate::engine::model::ids::PodId;
 use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::claims;
-use crate::engine::placement::devices::{DeviceDemand, Length, NoDevices, When, find};
+use crate::engine::placement::devices::NoDevices;
+use crate::engine::placement::devices::tests::found;
 use crate::engine::policy::ActionKind;
 
 #[derive(Clone, Debug)]
@@ -403,15 +404,7 @@ fn a_device_that_a_pool_lists_twice_does_not_stay_with_a_node_that_lost_it() {
             ..OptionInput::default()
         }],
     };
-    let requests = [&request];
-    let ask = DeviceDemand {
-        name: "ns/claim",
-        requests: &requests,
-        constraints: &[],
-    };
-    let id = model.nodes().ids().next().expect("a node");
-    let found = find(&model, id, &[ask], &[], When::Now, Length::Full);
-    assert_eq!(found.map_err(|in_vain| in_vain.why), Err(NoDevices::None));
+    assert_eq!(found(&model, &request), Err(NoDevices::None));
 }
 
 /// A pod that waits, with this claim.

@@ -29,6 +29,7 @@ use crate::engine::input::{
 };
 use crate::engine::model::resources::GPUS;
 use crate::engine::policy::{ActionKind, DisruptionBudgets, Policy};
+use crate::engine::stage::{SearchEnd, Stage};
 pub use nodes::node;
 
 /// The instant at which everything happens.
@@ -739,4 +740,15 @@ pub fn sub_group(text: &str) -> SubGroupInput {
         min_sub_group: need,
         topology: None,
     }
+}
+
+/// Runs a cycle; returns how the searches for victims ended, and the decisions.
+pub fn search_ends(engine: &mut Engine) -> (Vec<SearchEnd>, Decisions) {
+    let mut ends = Vec::new();
+    let decisions = engine.cycle_seen_by(NOW, &mut |stage| {
+        if let Stage::TakenUp { end, .. } = stage {
+            ends.push(end);
+        }
+    });
+    (ends, decisions)
 }

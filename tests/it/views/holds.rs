@@ -25,6 +25,15 @@ fn job(name: &str, pods: u32) -> Value {
     })
 }
 
+/// A cluster on which a job `train` with two pods runs: the uids of these, and the name of their pod group.
+async fn training() -> (Stage, Vec<String>, String) {
+    let stage = Stage::start().await;
+    create(&stage.admin, job("train", 2)).await.unwrap();
+    let pods = stage.running(2).await;
+    let group = stage.group_name("train").await;
+    (stage, pods, group)
+}
+
 impl Stage {
     async fn pods(&self) -> Vec<Pod> {
         let pods: Api<Pod> = Api::namespaced(self.admin.clone(), "default");
@@ -154,10 +163,7 @@ async fn a_pod_group_is_held_and_released() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_group_is_requeued_as_a_whole() {
-    let stage = Box::pin(Stage::start()).await;
-    create(&stage.admin, job("train", 2)).await.unwrap();
-    let before = stage.running(2).await;
-    let train = stage.group_name("train").await;
+    let (stage, before, train) = Box::pin(training()).await;
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all", "namespace": "default"},
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"kai.scheduler/queue": "team"}}}});
     create(&stage.admin, budget).await.unwrap();
@@ -209,10 +215,7 @@ async fn a_pod_group_is_requeued_as_a_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_requeue_without_answers_leaves_no_pod_group_held_for_good() {
-    let stage = Box::pin(Stage::start()).await;
-    create(&stage.admin, job("train", 2)).await.unwrap();
-    let before = stage.running(2).await;
-    let train = stage.group_name("train").await;
+    let (stage, before, train) = Box::pin(training()).await;
     let requeue = format!("requeue podgroup {train}");
     let patches = Match {
         subresource: Some(String::new()),

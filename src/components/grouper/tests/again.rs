@@ -226,6 +226,24 @@ async fn pods_without_owners_give_their_namespace_no_more_walks() {
     }
 }
 
+/// The owners of a pod that comes later may be known from an earlier read. After a start all are read once, and no pods come.
+#[tokio::test]
+async fn pods_that_are_there_at_the_start_have_not_come() {
+    let (bus, _inboxes) = channels(1);
+    let mut grouper = Grouper::new(idle_context(), Arc::default(), bus);
+    let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "j", "controller": true});
+    let mut shown = |name: &str, kinds_missing: &[Kind]| {
+        grouper.missing = kinds_missing.to_vec();
+        let pod = pod_of(&owner, name, &json!({}));
+        grouper.pod(&pod);
+        let uid = pod.metadata.uid.unwrap_or_default();
+        grouper.grouped_pods.get(&uid).is_some_and(|entry| entry.came.is_some())
+    };
+    assert!(!shown("there", &[Kind::Pod]));
+    assert!(shown("later", &[]));
+    assert!(!shown("there", &[]), "it is known");
+}
+
 #[tokio::test]
 async fn a_namespace_that_gets_the_required_labels_has_its_pods_grouped_once() {
     let settings = Settings {

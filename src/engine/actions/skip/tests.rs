@@ -2,8 +2,8 @@ use super::*;
 use crate::engine::Engine;
 use crate::engine::input::{Event, GPU, PodStatus};
 use crate::engine::policy::{ActionKind, Policy};
-use crate::engine::stage::{SearchEnd, Stage};
-use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod, sub_group};
+use crate::engine::stage::SearchEnd;
+use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod, search_ends, sub_group};
 
 /// A pod group's pods, divided by `|`: `GPUS CPU MEMORY`; `done` for one that has finished. `needs 2:` before them: so many at least. `a>` before one: it is in
 /// sub-group a, which needs one.
@@ -136,12 +136,7 @@ fn a_search_for_moves_that_failed_is_not_repeated_for_the_same_pods_of_another_q
         engine.apply(Event::Group(Box::new(waiting.clone())), NOW);
         engine.apply(Event::Pod(Box::new(pod(&waiting, 0, "2"))), NOW);
     }
-    let mut ends = Vec::new();
-    engine.cycle_seen_by(NOW, &mut |stage| {
-        if let Stage::TakenUp { end, .. } = stage {
-            ends.push(end);
-        }
-    });
+    let (ends, _) = search_ends(&mut engine);
     assert_eq!(ends, [SearchEnd::Exhausted, SearchEnd::Skipped]);
 }
 
@@ -172,12 +167,7 @@ fn pods_beyond_the_limit_of_their_queue_stop_no_moves_for_those_of_another_queue
         engine.apply(Event::Group(Box::new(waiting.clone())), NOW);
         engine.apply(Event::Pod(Box::new(pod(&waiting, 0, "2"))), NOW);
     }
-    let mut ends = Vec::new();
-    let decisions = engine.cycle_seen_by(NOW, &mut |stage| {
-        if let Stage::TakenUp { end, .. } = stage {
-            ends.push(end);
-        }
-    });
+    let (ends, decisions) = search_ends(&mut engine);
     assert_eq!(ends, [SearchEnd::RuledOut, SearchEnd::Solved]);
     assert_eq!(decisions.evict.len(), 1);
 }
@@ -216,12 +206,7 @@ fn memory_beyond_the_limit_of_a_queue_on_some_nodes_stops_no_moves_for_another_q
         engine.apply(Event::Group(Box::new(waiting.clone())), NOW);
         engine.apply(Event::Pod(Box::new(pod(&waiting, 0, "200M"))), NOW);
     }
-    let mut ends = Vec::new();
-    let decisions = engine.cycle_seen_by(NOW, &mut |stage| {
-        if let Stage::TakenUp { end, .. } = stage {
-            ends.push(end);
-        }
-    });
+    let (ends, decisions) = search_ends(&mut engine);
     assert_eq!(ends, [SearchEnd::Exhausted, SearchEnd::Solved]);
     assert_eq!(decisions.evict.len(), 1);
 }
@@ -244,12 +229,7 @@ fn the_smallest_requests_that_failed_are_kept() {
         engine.apply(Event::Group(Box::new(waiting.clone())), NOW);
         engine.apply(Event::Pod(Box::new(pod(&waiting, 0, gpus))), NOW);
     }
-    let mut ends = Vec::new();
-    engine.cycle_seen_by(NOW, &mut |stage| {
-        if let Stage::TakenUp { end, .. } = stage {
-            ends.push(end);
-        }
-    });
+    let (ends, _) = search_ends(&mut engine);
     let searched = SearchEnd::Exhausted;
     assert_eq!(ends, [searched, searched, SearchEnd::Skipped, SearchEnd::Skipped]);
 }

@@ -411,6 +411,19 @@ fn a_long_search_takes_the_first_devices_that_leave_enough_for_further_requests(
     assert_eq!(names.collect::<Vec<_>>(), ["d2", "d3", "d4", "d5", "d0", "d1"]);
 }
 
+/// The devices that a request of the claim `ns/claim` gets on the first node.
+pub fn found(model: &Model, request: &RequestInput) -> Result<Vec<Name>, NoDevices> {
+    let ask = DeviceDemand {
+        name: "ns/claim",
+        requests: &[request],
+        constraints: &[],
+    };
+    let id = model.nodes().ids().next().expect("a node");
+    let found = find(model, id, &[ask], &[], When::Now, Length::Full);
+    let found = found.map_err(|in_vain| in_vain.why)?;
+    Ok(found[0].results.iter().map(|result| result.device.clone()).collect())
+}
+
 #[test]
 fn a_request_for_all_devices_fails_while_a_pool_with_devices_for_the_node_is_incomplete() {
     let mut model = Model::new(0);
@@ -430,20 +443,9 @@ fn a_request_for_all_devices_fails_while_a_pool_with_devices_for_the_node_is_inc
     };
     let (one, all) = ((0, Some(1), false, true, 1), (0, None, false, true, 1));
     let given = |model: &Model, options: &RandomRequest| -> String {
-        let request = request(0, options);
-        let requests = [&request];
-        let ask = DeviceDemand {
-            name: "ns/claim",
-            requests: &requests,
-            constraints: &[],
-        };
-        let id = model.nodes().ids().next().expect("a node");
-        match find(model, id, &[ask], &[], When::Now, Length::Full) {
-            Ok(found) => {
-                let names: Vec<&str> = found[0].results.iter().map(|result| &*result.device).collect();
-                names.join(" ")
-            }
-            Err(in_vain) => in_vain.why.to_string(),
+        match found(model, &request(0, options)) {
+            Ok(names) => names.join(" "),
+            Err(why) => why.to_string(),
         }
     };
     let refused = |request: &str, pool: &str| {

@@ -2,7 +2,7 @@ use super::*;
 use crate::engine::Engine;
 use crate::engine::input::Event;
 use crate::engine::policy::{ActionKind, Policy};
-use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod};
+use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod, search_ends};
 
 /// How an action ends for a pod group that waits for so many GPUs. A pod of lower priority has both GPUs of the only node; their queue's quota is 0.
 fn end(action: ActionKind, gpus: &str, preemptible: bool) -> Vec<SearchEnd> {
@@ -23,13 +23,7 @@ fn end(action: ActionKind, gpus: &str, preemptible: bool) -> Vec<SearchEnd> {
     (waits.priority, waits.preemptible) = (runs.priority + 1, preemptible);
     engine.apply(Event::Group(Box::new(waits.clone())), NOW);
     engine.apply(Event::Pod(Box::new(pod(&waits, 0, gpus))), NOW);
-    let mut ends = Vec::new();
-    engine.cycle_seen_by(NOW, &mut |stage| {
-        if let Stage::TakenUp { end, .. } = stage {
-            ends.push(end);
-        }
-    });
-    ends
+    search_ends(&mut engine).0
 }
 
 #[test]

@@ -8,8 +8,8 @@ use crate::engine::Engine;
 use crate::engine::input::{Event, PodVolumes};
 use crate::engine::model::Model;
 use crate::engine::policy::{ActionKind, Policy};
-use crate::engine::stage::{SearchEnd, Stage};
-use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod};
+use crate::engine::stage::SearchEnd;
+use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod, search_ends};
 
 /// The node can attach one volume, and a pod that stays uses it. Of two pods that wait for a GPU the first one has another volume; returns how the searches for
 /// both end, if the second one has this volume, and which pods are planned.
@@ -45,12 +45,7 @@ fn searches(second: &str) -> (Vec<SearchEnd>, Vec<String>) {
         engine.apply(Event::Group(Box::new(pod_group)), NOW);
         engine.apply(Event::Pod(Box::new(added)), NOW);
     }
-    let mut ends = Vec::new();
-    let decisions = engine.cycle_seen_by(NOW, &mut |stage| {
-        if let Stage::TakenUp { end, .. } = stage {
-            ends.push(end);
-        }
-    });
+    let (ends, decisions) = search_ends(&mut engine);
     let planned = decisions.pipeline.iter().map(|plan| plan.pod.uid.to_string());
     (ends, planned.collect())
 }
