@@ -18,7 +18,7 @@ use crate::plan::{
 use crate::run::{self, Simulation};
 use crate::state::{APART, MOVED, OF_TENANT, PodSeen};
 use crate::sub_groups::SUB_GROUP;
-use crate::{claims, sub_groups, volumes};
+use crate::{claims, sub_groups, volumes, zones};
 
 /// Who acts.
 pub struct Actors {
@@ -67,10 +67,11 @@ impl Actors {
         for object in claims::installed()
             .chain(volumes::installed())
             .chain([sub_groups::topology()])
+            .chain(zones::installed())
         {
             self.create_once_served(object)
                 .await
-                .expect("devices, volumes and the topology");
+                .expect("devices, volumes, the topology and zones");
         }
     }
 
@@ -143,6 +144,7 @@ impl Actors {
             Step::Pod { .. }
             | Step::Share { .. }
             | Step::Instances { .. }
+            | Step::Cores { .. }
             | Step::Job { .. }
             | Step::Gang { .. }
             | Step::SubGroups { .. }
@@ -230,6 +232,20 @@ impl Actors {
                 end(&mut pod, *ends);
                 let limits = json!({INSTANCE: instances.to_string()});
                 pod["spec"]["containers"][0]["resources"]["limits"] = limits;
+                prioritise(&mut pod, *priority);
+                let _ = create(&self.tenant, pod).await;
+            }
+            Step::Cores {
+                team,
+                queue,
+                cores,
+                gpus,
+                priority,
+                ends,
+            } => {
+                let mut pod = pod(&self.name("cores"), TEAMS[*team], QUEUES[*queue], *gpus, 100);
+                end(&mut pod, *ends);
+                zones::exclude(&mut pod, *cores);
                 prioritise(&mut pod, *priority);
                 let _ = create(&self.tenant, pod).await;
             }

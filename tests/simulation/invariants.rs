@@ -6,6 +6,7 @@ mod proof;
 mod room;
 mod sub_groups;
 mod volumes;
+mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +55,16 @@ pub const ALWAYS: &[Rule] = &[
         id: "N-1",
         sentence: "no node is given more than its resources",
         broken: node_overfull,
+    },
+    Rule {
+        id: "N-2",
+        sentence: "no NUMA zone is given more than its CPUs",
+        broken: zones::overfull,
+    },
+    Rule {
+        id: "N-3",
+        sentence: "a pod that has CPUs for itself has them in one NUMA zone",
+        broken: zones::in_several,
     },
     Rule {
         id: "G-1",

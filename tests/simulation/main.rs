@@ -18,6 +18,7 @@ mod state;
 mod story;
 mod sub_groups;
 mod volumes;
+mod zones;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -43,6 +43,9 @@ pub const CHARGED_FOR_INSTANCE: i64 = 2_000;
 pub const DEVICES: &[(&str, u32)] = &[("gpu-1", 4), ("cpu-1", 2), ("blue-1", 1)];
 /// The nodes of the volumes that exist before their claims.
 pub const KEPT: &[&str] = &["gpu-1", "gpu-1", "gpu-3", "cpu-1", "blue-1"];
+/// The nodes with two NUMA zones, of which a pod with CPUs for itself uses one, and how many CPUs each zone has.
+pub const ZONED: &[(&str, u32)] = &[("cpu-1", 8), ("gpu-3", 8)];
+
 /// The rack of a node.
 pub fn rack_of(node: &str) -> &'static str {
     match node {
@@ -99,6 +102,15 @@ pub enum Step {
         team: usize,
         queue: usize,
         instances: u32,
+        priority: Option<&'static str>,
+        ends: Option<Ends>,
+    },
+    /// A pod that has CPUs for itself.
+    Cores {
+        team: usize,
+        queue: usize,
+        cores: u32,
+        gpus: u32,
         priority: Option<&'static str>,
         ends: Option<Ends>,
     },
@@ -300,7 +312,7 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
     let which = random.usize(0..64);
     let replica = random.usize(0..REPLICAS.len());
     let node = random.usize(0..NODES.len());
-    match random.u8(0..134) {
+    match random.u8(0..138) {
         0..=13 => Step::Pod {
             team,
             queue,
@@ -474,6 +486,14 @@ fn one(random: &mut fastrand::Rng, faults: bool, hostile: bool) -> Step {
             priority: priority(random),
             ends: ends(random),
         },
+        133..=136 => Step::Cores {
+            team,
+            queue,
+            cores: random.u32(1..7),
+            gpus: random.u32(0..2),
+            priority: priority(random),
+            ends: ends(random),
+        },
         _ => Step::Wait,
     }
 }
@@ -501,6 +521,7 @@ pub fn some_kind(random: &mut fastrand::Rng) -> Option<&'static str> {
             Some("persistentvolumeclaims"),
             Some("persistentvolumes"),
             Some("topologies"),
+            Some("noderesourcetopologies"),
         ])
         .unwrap_or(&None)
 }

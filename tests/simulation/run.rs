@@ -406,6 +406,7 @@ fn settings(name: &str, seed: u64, started: u64) -> Settings {
         name,
         "--gpu-sharing",
         "true",
+        "--numa",
         "--watch-timeout",
         watch_timeout,
         "--self-check-interval",

@@ -11,6 +11,7 @@ use crate::claims::Wants;
 use crate::plan::{CHARGED_FOR_INSTANCE, INSTANCE, POOL_LABEL, TEAMS};
 use crate::sub_groups::{RACK, SUB_GROUP};
 use crate::volumes::{VolumeClaimSeen, VolumeSeen};
+use crate::zones;
 
 /// The label of a PodGroup that a tenant wrote in the grouper's place.
 pub const OF_TENANT: &str = "of-tenant";
@@ -39,6 +40,9 @@ pub struct PodSeen {
     /// MIG instances.
     pub instances: i64,
     pub cpu: i64,
+    /// CPUs that it has for itself, and how many of each NUMA zone it is to use.
+    pub exclusive: i64,
+    pub zones: BTreeMap<String, i64>,
     /// Thousandths of each device; 0 for none.
     pub portion: i64,
     pub devices: i64,
@@ -206,6 +210,8 @@ pub struct State {
     pub offered: BTreeMap<String, Vec<(String, String)>>,
     pub volume_claims: BTreeMap<(String, String), VolumeClaimSeen>,
     pub volumes: BTreeMap<String, VolumeSeen>,
+    /// The CPUs of the NUMA zones of each node that has some.
+    pub zones: BTreeMap<String, BTreeMap<String, i64>>,
     /// Those of tenants' pods.
     pub config_maps: BTreeSet<String>,
     /// When the Lease of each shard was renewed, by its own account.
@@ -228,6 +234,7 @@ pub enum Kind {
     ResourceSlice,
     VolumeClaim,
     Volume,
+    Zones,
     ConfigMap,
     Lease,
     Shard,
@@ -235,7 +242,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Pod,
         Self::Node,
         Self::PodGroup,
@@ -245,6 +252,7 @@ impl Kind {
         Self::ResourceSlice,
         Self::VolumeClaim,
         Self::Volume,
+        Self::Zones,
         Self::ConfigMap,
         Self::Lease,
         Self::Shard,
@@ -263,6 +271,7 @@ impl Kind {
             Self::ResourceSlice => ("resource.k8s.io", "v1", "ResourceSlice"),
             Self::VolumeClaim => ("", "v1", "PersistentVolumeClaim"),
             Self::Volume => ("", "v1", "PersistentVolume"),
+            Self::Zones => ("topology.node.k8s.io", "v1alpha2", "NodeResourceTopology"),
             Self::ConfigMap => ("", "v1", "ConfigMap"),
             Self::Lease => ("coordination.k8s.io", "v1", "Lease"),
             Self::Shard => ("kai.scheduler", "v1", "SchedulingShard"),
@@ -396,6 +405,7 @@ impl State {
                     .insert((namespace, name), VolumeClaimSeen::of(stored));
             }
             Kind::Volume => drop(self.volumes.insert(name, VolumeSeen::of(stored))),
+            Kind::Zones => drop(self.zones.insert(name, zones::reported(stored))),
             Kind::ConfigMap => {
                 if TEAMS.contains(&&*namespace) && name != "kube-root-ca.crt" {
                     self.config_maps.insert(name);
@@ -440,6 +450,7 @@ impl State {
             Kind::ResourceSlice => drop(self.offered.remove(&name)),
             Kind::VolumeClaim => drop(self.volume_claims.remove(&(namespace, name))),
             Kind::Volume => drop(self.volumes.remove(&name)),
+            Kind::Zones => drop(self.zones.remove(&name)),
             Kind::ConfigMap => drop(self.config_maps.remove(&name)),
             Kind::Lease => drop(self.renewals.remove(&name)),
             Kind::Config => self.evicts_none = false,
@@ -462,6 +473,7 @@ impl State {
             Kind::ResourceSlice => self.offered.clear(),
             Kind::VolumeClaim => self.volume_claims.clear(),
             Kind::Volume => self.volumes.clear(),
+            Kind::Zones => self.zones.clear(),
             Kind::ConfigMap => self.config_maps.clear(),
             Kind::Lease => self.renewals.clear(),
             Kind::Shard => self.sharded.clear(),
@@ -593,6 +605,8 @@ fn pod(stored: &Value) -> PodSeen {
         gpus: limit("nvidia.com/gpu"),
         instances: limit(INSTANCE),
         cpu: cpu.sum(),
+        exclusive: zones::exclusive(stored),
+        zones: zones::predicted(stored),
         portion,
         devices: annotation("gpu-fraction-num-devices")
             .and_then(|text| text.parse().ok())

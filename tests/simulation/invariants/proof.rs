@@ -13,6 +13,17 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("B-1", |state| pod(state, "first").node = "n2".to_owned()),
     ("N-1", |state| bind(state, "second", |pod| pod.gpus = 4)),
     ("N-1", |state| bind(state, "second", |pod| pod.instances = 1)),
+    ("N-2", |state| {
+        for name in ["second", "third"] {
+            bind(state, name, |pod| exclude(pod, 5));
+        }
+    }),
+    ("N-3", |state| {
+        bind(state, "second", |pod| {
+            exclude(pod, 5);
+            pod.zones.clear();
+        });
+    }),
     ("G-1", |state| {
         reserve(state, "r1", "x", "0");
         reserve(state, "r2", "x", "1");
@@ -117,6 +128,8 @@ fn in_order() -> State {
         };
         state.nodes.insert(name.to_owned(), node);
     }
+    let zones = [("node-0".to_owned(), 8)].into();
+    state.zones.insert("n1".to_owned(), zones);
     for name in ["a", "org"] {
         state.queues.insert(name.to_owned(), QueueSeen::default());
     }
@@ -202,6 +215,12 @@ fn claim(state: &mut State, name: &str, pods: &[&str]) {
 fn share(pod: &mut PodSeen, portion: i64) {
     pod.portion = portion;
     pod.groups = vec!["x".to_owned()];
+}
+
+/// Gives a pod CPUs for itself, in one zone.
+fn exclude(pod: &mut PodSeen, cores: i64) {
+    pod.exclusive = cores;
+    pod.zones = [("node-0".to_owned(), cores)].into();
 }
 
 /// Adds a reservation pod.

@@ -1,6 +1,6 @@
 //! The rules about pods and gangs that wait although there is room for them.
 
-use super::{View, claims, sub_groups, volumes};
+use super::{View, claims, sub_groups, volumes, zones};
 use crate::plan::{parent_of, pool_of};
 use crate::state::{NodeSeen, PodSeen};
 
@@ -89,7 +89,7 @@ pub fn fits_but_waits(view: &View<'_>) -> Option<String> {
             let fits = free.gpus >= gpus && free.instances >= pod.instances;
             let fits = fits && free.cpu >= pod.cpu + 100 && free.pods > 1;
             let fits = fits && claims::fit(view, pod, name) && volumes::allows(view, pod, name);
-            let fits = fits && sub_groups::allow(view, group, pod, name);
+            let fits = fits && sub_groups::allow(view, group, pod, name) && zones::allow(view, pod, name);
             fits.then_some((name, free.gpus))
         })?;
         let on = view.before.holding(now).filter(|(other, _)| other.node == *node);
