@@ -14,6 +14,7 @@ pub mod crds;
 pub mod duration;
 pub mod gpu_request;
 pub mod hold;
+pub mod label_keys;
 pub mod lenient;
 pub mod limits;
 pub mod names;

@@ -12,6 +12,7 @@ pub mod clock;
 mod controllers;
 mod default_scheduler;
 mod deployment;
+mod disruption;
 mod fit;
 mod gc;
 mod heartbeat;
@@ -47,6 +48,9 @@ use kubelet::KubeletRunner;
 
 pub use clock::{Clock, ClockDriver};
 pub use node::NodeSpec;
+
+/// How long a start that failed waits for the pods on the nodes that it removes.
+const PODS_END: Duration = Duration::from_secs(10);
 
 /// What [`World::start`] simulates.
 #[derive(Clone, Debug)]
@@ -134,7 +138,7 @@ impl World {
     /// Starts the world of `options` on the API server of `client`; returns when the nodes are registered and Ready.
     ///
     /// # Errors
-    /// What the API server answered when it could not be read or a node could not be registered.
+    /// What the API server answered when it could not be read or a node could not be registered: then those before it are removed.
     pub async fn start(client: Client, options: WorldOptions) -> kube::Result<WorldHandle> {
         // Fail at once, and with the reason, where the watches would only retry.
         Api::<Node>::all(client.clone())
@@ -170,7 +174,12 @@ impl World {
             tasks,
         };
         for spec in options.nodes {
-            handle.add_node(spec).await?;
+            if let Err(error) = handle.add_node(spec).await {
+                if let Err(left) = handle.remove_all_nodes(PODS_END).await {
+                    tracing::warn!(error = %left, "simulated nodes could not be removed");
+                }
+                return Err(error);
+            }
         }
         Ok(handle)
     }
@@ -205,8 +214,14 @@ impl Shared {
     /// The number of a node, given once and kept for its name.
     fn number(&self, node: &str) -> usize {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = registered.len();
+        let next = registered.values().max().map_or(0, |last| last + 1);
         *registered.entry(node.to_owned()).or_insert(next)
+    }
+
+    /// A node of the cluster has this name.
+    fn forget(&self, node: &str) {
+        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        registered.remove(node);
     }
 
     fn registered(&self) -> Vec<String> {
@@ -256,10 +271,15 @@ impl WorldHandle {
     /// Registers one more node, or restores a removed or silenced one; returns when it is Ready.
     ///
     /// # Errors
-    /// What the API server answered.
+    /// What the API server answered; also if a node that is not simulated has its name.
     pub async fn add_node(&self, spec: NodeSpec) -> kube::Result<()> {
         let index = self.shared.number(&spec.name);
-        let object = nodes::register(&self.shared, &spec, index).await?;
+        let registered = nodes::register(&self.shared, &spec, index).await;
+        let object = registered.inspect_err(|error| {
+            if nodes::is_taken(error) {
+                self.shared.forget(&spec.name);
+            }
+        })?;
         if let Some(kubelets) = &self.kubelets {
             kubelets.start(&self.shared, &spec, object, index);
         }

@@ -1,16 +1,20 @@
 //! The simulated world, held to the behaviour of real kubelets and controllers, on devcluster and on a real API server.
 
+mod budgets;
 mod demo;
 mod dev;
+mod jobs;
 mod newcomer;
 mod registration;
 mod stage;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, Volume};
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, PostParams, PropagationPolicy};
+use kube::config::Kubeconfig;
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -18,7 +22,12 @@ use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer}
 use unikai::devcluster::world::NodeSpec;
 
 use crate::apiserver::harness::own_real_server;
-use stage::{Stage, condition, connect, eventually, is_ready, node_of, phase};
+use budgets::{an_eviction_that_does_not_take_place_is_forgotten, budgets_follow_their_pods};
+use jobs::{
+    a_job_completes, a_job_fails, a_job_ignores_disruptions_if_it_says_so, a_job_is_suspended_resumed_and_expires,
+    a_job_of_another_controller_is_left_alone, an_indexed_job_completes, job,
+};
+use stage::{Stage, client_of, condition, connect, eventually, is_ready, node_of, phase};
 
 /// Each scenario is a test on devcluster; all of them, one after another, are one test on a real API server.
 macro_rules! scenarios {
@@ -59,10 +68,15 @@ scenarios! {
     a_deployment_recreates,
     a_stateful_set_is_ordered,
     a_stateful_set_is_parallel,
+    a_stateful_set_has_volumes,
     a_job_completes,
     an_indexed_job_completes,
     a_job_fails,
     a_job_is_suspended_resumed_and_expires,
+    a_job_ignores_disruptions_if_it_says_so,
+    a_job_of_another_controller_is_left_alone,
+    budgets_follow_their_pods,
+    an_eviction_that_does_not_take_place_is_forgotten,
     dependents_follow_their_owner,
     a_foreground_deletion_waits,
     orphans_stay,
@@ -75,7 +89,8 @@ async fn devcluster(name: &str) -> (RunningServer, Stage) {
     let server = ApiServer::start(Options::default())
         .await
         .expect("the API server starts");
-    let client = server.client(&Identity::admin()).await.expect("a client");
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(&Identity::admin())).expect("a kubeconfig");
+    let client = client_of(kubeconfig).await;
     let stage = Stage::set(client, name).await;
     (server, stage)
 }
@@ -128,13 +143,6 @@ fn template(app: &str, spec: Value) -> Value {
     json!({"metadata": {"labels": {"app": app}}, "spec": spec})
 }
 
-fn job(name: &str, command: &str, spec: Value) -> Value {
-    let mut spec = spec;
-    let containers = json!([{"name": "main", "image": "work", "command": ["sh", "-c", command]}]);
-    spec["template"] = json!({"spec": {"restartPolicy": "Never", "containers": containers}});
-    json!({"metadata": {"name": name}, "spec": spec})
-}
-
 fn available(deployment: &Deployment) -> i32 {
     deployment
         .status
@@ -152,23 +160,6 @@ async fn start(stage: &Stage, ready: usize) {
         (pods.iter().filter(|pod| is_ready(pod)).count() == ready).then_some(())
     };
     eventually(&format!("{ready} ready pods"), started).await;
-}
-
-/// Lets time pass until the Job has this condition.
-async fn finish(stage: &Stage, name: &str, kind: &str) -> Job {
-    let finished = async || {
-        stage.pass(1);
-        let job: Job = stage.get(name).await;
-        conditions(&job).contains(&format!("{kind}=True")).then_some(job)
-    };
-    eventually(&format!("{name} to be {kind}"), finished).await
-}
-
-fn conditions(job: &Job) -> Vec<String> {
-    let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions
-        .map(|condition| format!("{}={}", condition.type_, condition.status))
-        .collect()
 }
 
 async fn nodes_show_what_they_have(stage: &Stage) {
@@ -532,94 +523,41 @@ async fn a_stateful_set_is_parallel(stage: &Stage) {
         .await;
 }
 
-async fn a_job_completes(stage: &Stage) {
-    stage
-        .create::<Job>(job("work", "sleep 2", json!({"parallelism": 2, "completions": 4})))
-        .await;
-    stage
-        .until("work", "two active pods", |job: &Job| {
-            job.status.as_ref().and_then(|s| s.active) == Some(2)
-        })
-        .await;
-    let pods: Vec<Pod> = stage.list().await;
-    assert_eq!(pods.len(), 2);
-    assert_eq!(
-        pods[0].labels().get("batch.kubernetes.io/job-name").map(String::as_str),
-        Some("work")
-    );
-    let done = finish(stage, "work", "Complete").await;
-    assert_eq!(conditions(&done), ["SuccessCriteriaMet=True", "Complete=True"]);
-    let status = done.status.expect("a status");
-    assert_eq!((status.succeeded, status.active, status.failed), (Some(4), None, None));
-    assert!(status.start_time.is_some() && status.completion_time.is_some());
-}
-
-async fn an_indexed_job_completes(stage: &Stage) {
-    let spec = json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed"});
-    stage.create::<Job>(job("work", "sleep 2", spec)).await;
-    stage
-        .until("work", "three active pods", |job: &Job| {
-            job.status.as_ref().and_then(|s| s.active) == Some(3)
-        })
-        .await;
-    let mut hosts: Vec<String> = stage
-        .list::<Pod>()
+async fn a_stateful_set_has_volumes(stage: &Stage) {
+    let classes: Api<StorageClass> = Api::all(stage.client.clone());
+    let class = json!({"metadata": {"name": stage.ns}, "provisioner": "example.com/disks"});
+    let class: StorageClass = serde_json::from_value(class).expect("a class");
+    classes
+        .create(&PostParams::default(), &class)
         .await
-        .into_iter()
-        .filter_map(|pod| pod.spec?.hostname)
-        .collect();
-    hosts.sort();
-    assert_eq!(hosts, ["work-0", "work-1", "work-2"]);
-    let done = finish(stage, "work", "Complete").await;
-    assert_eq!(
-        done.status.and_then(|status| status.completed_indexes).as_deref(),
-        Some("0-2")
-    );
-}
+        .expect("the class is created");
+    let mut db = stateful_set("db", 2, "Parallel");
+    db["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": stage.ns, "resources": {"requests": {"storage": "1Gi"}},
+    }}]);
+    stage.create::<StatefulSet>(db).await;
+    start(stage, 2).await;
+    let is_bound = |claim: &PersistentVolumeClaim| {
+        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+        phase == Some("Bound")
+    };
+    let first = stage.until("data-db-0", "its volume", is_bound).await;
+    stage.until("data-db-1", "its volume", is_bound).await;
+    assert_eq!(first.labels().get("app").map(String::as_str), Some("db"));
 
-async fn a_job_fails(stage: &Stage) {
-    stage
-        .create::<Job>(job("work", "exit 1", json!({"backoffLimit": 2})))
-        .await;
-    let failed = finish(stage, "work", "Failed").await;
-    assert_eq!(conditions(&failed), ["FailureTarget=True", "Failed=True"]);
-    let status = failed.status.expect("a status");
-    assert_eq!(status.failed, Some(3));
-    let last = status
-        .conditions
-        .and_then(|conditions| conditions.last().cloned())
-        .expect("a condition");
-    assert_eq!(last.reason.as_deref(), Some("BackoffLimitExceeded"));
-    assert_eq!(stage.list::<Pod>().await.len(), 3, "failed pods stay to be looked at");
-}
-
-async fn a_job_is_suspended_resumed_and_expires(stage: &Stage) {
-    let spec = json!({"suspend": true, "ttlSecondsAfterFinished": 60});
-    stage.create::<Job>(job("work", "sleep 1000", spec)).await;
-    let is = |job: &Job, shown: &str| conditions(job).contains(&shown.to_owned());
-    stage
-        .until("work", "its suspension", |job: &Job| is(job, "Suspended=True"))
-        .await;
-    assert!(stage.list::<Pod>().await.is_empty());
-    stage.patch::<Job>("work", json!({"spec": {"suspend": false}})).await;
-    start(stage, 1).await;
-    stage.patch::<Job>("work", json!({"spec": {"suspend": true}})).await;
-    settle(stage, 0).await;
-    let suspended: Job = stage
-        .until("work", "its suspension", |job: &Job| is(job, "Suspended=True"))
-        .await;
-    assert_eq!(
-        suspended.status.and_then(|status| status.failed),
-        None,
-        "a suspended pod has not failed"
-    );
-    stage.patch::<Job>("work", json!({"spec": {"suspend": false}})).await;
-    start(stage, 1).await;
-    stage.pass(1000);
-    finish(stage, "work", "Complete").await;
-    stage.pass(61);
-    stage.until_gone::<Job>("work").await;
-    settle(stage, 0).await;
+    stage.delete::<Pod>("db-0", PropagationPolicy::Background).await;
+    start(stage, 2).await;
+    let pod: Pod = stage.get("db-0").await;
+    let volumes = pod.spec.and_then(|spec| spec.volumes).unwrap_or_default();
+    let of_claim = |volume: &Volume| Some((volume.name.clone(), volume.persistent_volume_claim.clone()?.claim_name));
+    let named: Vec<_> = volumes.iter().filter_map(of_claim).collect();
+    assert_eq!(named, [("data".to_owned(), "data-db-0".to_owned())]);
+    let same: PersistentVolumeClaim = stage.get("data-db-0").await;
+    assert_eq!(same.uid(), first.uid(), "the next pod has the volume of the one before");
+    classes
+        .delete(&stage.ns, &DeleteParams::default())
+        .await
+        .expect("the class is deleted");
 }
 
 fn owned(name: &str, owner: &ConfigMap) -> Value {

@@ -23,8 +23,8 @@ pub(crate) fn on_create(store: &Store, resource: &Resource, object: &mut Value) 
         ("", "pods") => {
             service_account(store, resource, object)?;
             priority(store, resource, object)?;
-            runtime_class(store, resource, object)?;
             tolerations(object);
+            runtime_class(store, resource, object)?;
         }
         ("", "nodes") => not_ready_taint(object),
         _ => {}
@@ -77,16 +77,42 @@ fn service_account(store: &Store, resource: &Resource, pod: &mut Value) -> ApiRe
     Ok(())
 }
 
-/// The class that the pod names must exist. Its overhead and its nodes are left out.
-fn runtime_class(store: &Store, resource: &Resource, pod: &Value) -> ApiResult<()> {
-    let Some(wanted) = pod["spec"]["runtimeClassName"].as_str().filter(|name| !name.is_empty()) else {
+/// The class that the pod names must exist; the pod gets its overhead, its node selector and its tolerations. An overhead without a class is let through.
+fn runtime_class(store: &Store, resource: &Resource, pod: &mut Value) -> ApiResult<()> {
+    let wanted = pod["spec"]["runtimeClassName"].as_str().unwrap_or_default().to_owned();
+    if wanted.is_empty() {
         return Ok(());
-    };
+    }
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let refused = |why: &str| Err(ApiError::forbidden(&resource.subject(&name), why));
     let classes = store.of("node.k8s.io", "runtimeclasses");
-    if classes.get(&(String::new(), wanted.to_owned())).is_none() {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let why = format!("pod rejected: RuntimeClass {wanted:?} not found");
-        return Err(ApiError::forbidden(&resource.subject(name), &why));
+    let Some(class) = classes.get(&(String::new(), wanted.clone())) else {
+        return refused(&format!("pod rejected: RuntimeClass {wanted:?} not found"));
+    };
+    let spec = &mut pod["spec"];
+    let overhead = &class.value["overhead"]["podFixed"];
+    if overhead.is_object() {
+        if !spec["overhead"].is_null() && spec["overhead"] != *overhead {
+            return refused("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead");
+        }
+        spec["overhead"] = overhead.clone();
+    }
+    let scheduling = &class.value["scheduling"];
+    for (key, value) in scheduling["nodeSelector"].as_object().into_iter().flatten() {
+        let own = &mut spec["nodeSelector"][key];
+        if !own.is_null() && *own != *value {
+            return refused(&format!(
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {own}"
+            ));
+        }
+        *own = value.clone();
+    }
+    for toleration in scheduling["tolerations"].as_array().into_iter().flatten() {
+        if let Some(own) = spec["tolerations"].as_array_mut()
+            && !own.contains(toleration)
+        {
+            own.push(toleration.clone());
+        }
     }
     Ok(())
 }

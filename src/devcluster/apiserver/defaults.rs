@@ -14,6 +14,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
         ("", "pods") => {
             set(object, "spec", json!({}));
             pod::spec(&mut object["spec"]);
+            pod::requests_of_pod(&mut object["spec"]);
             set(&mut object["spec"], "enableServiceLinks", json!(true));
         }
         ("apps" | "batch", _) => workload::apply(&resource.plural, object),
@@ -182,12 +183,13 @@ pub(crate) fn quantities(object: &mut Value) -> Result<(), String> {
 }
 
 /// Fields that hold amounts by resource name.
-const AMOUNT_FIELDS: [&str; 6] = [
+const AMOUNT_FIELDS: [&str; 7] = [
     "requests",
     "limits",
     "capacity",
     "allocatable",
     "overhead",
+    "podFixed",
     "allocatedResources",
 ];
 

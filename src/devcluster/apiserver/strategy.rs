@@ -9,6 +9,7 @@ use super::{
     matching::strings,
     registry::{Origin, Resource},
 };
+use crate::api::label_keys;
 
 /// Seconds between deletion and the end of a pod that names no other time.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
@@ -59,7 +60,10 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, clock: &Cl
         object["status"] = json!({});
     }
     match resource.plural.as_str() {
-        "pods" => new_pod_status(object),
+        "pods" => {
+            new_pod_status(object);
+            label_keys::add_to_selectors(object);
+        }
         "namespaces" => object["status"] = json!({"phase": "Active"}),
         "persistentvolumes" | "persistentvolumeclaims" => object["status"] = json!({"phase": "Pending"}),
         "services" => {
@@ -175,6 +179,11 @@ pub(crate) fn prepare_update(resource: &Resource, subresource: &str, old: &Value
         if resource.plural == "pods" {
             keep_metadata(old, new, "ownerReferences");
         }
+        if resource.is("resource.k8s.io", "resourceclaims") {
+            for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+                keep_metadata(old, new, field);
+            }
+        }
         return;
     }
     if subresource == "finalize" {
@@ -238,56 +247,57 @@ fn keep_metadata(old: &Value, new: &mut Value, field: &str) {
     }
 }
 
-/// Sets a pod's condition that has no reason, keeping its transition time when its status stays.
-pub(crate) fn set_condition(pod: &mut Value, kind: &str, status: &str, now: &str) {
-    let condition = json!({"type": kind, "status": status, "lastTransitionTime": now});
+/// Sets a pod's condition, keeping its transition time when its status stays.
+pub(crate) fn set_condition(pod: &mut Value, mut condition: Value, now: &str) {
+    condition["lastTransitionTime"] = json!(now);
     if !pod["status"]["conditions"].is_array() {
         pod["status"]["conditions"] = json!([]);
     }
     let Some(conditions) = pod["status"]["conditions"].as_array_mut() else {
         return;
     };
-    match conditions.iter_mut().find(|known| known["type"] == kind) {
+    match conditions.iter_mut().find(|known| known["type"] == condition["type"]) {
         Some(known) => {
-            let since = if known["status"] == status {
-                known["lastTransitionTime"].clone()
-            } else {
-                json!(now)
-            };
+            if known["status"] == condition["status"] {
+                condition["lastTransitionTime"] = known["lastTransitionTime"].clone();
+            }
             *known = condition;
-            known["lastTransitionTime"] = since;
         }
         None => conditions.push(condition),
     }
 }
 
-/// A pod's quality of service, by requests and limits of CPU and memory.
+/// A pod's quality of service, by requests and limits of CPU and memory. Whether it is guaranteed is up to those of the pod as a whole if it has some, or
+/// else to those of all containers.
 fn qos_class(pod: &Value) -> &'static str {
-    let containers = || {
-        let of = |field: &str| pod["spec"][field].as_array().cloned().unwrap_or_default();
-        of("containers").into_iter().chain(of("initContainers"))
-    };
-    let given = |container: &Value, list: &str, name: &str| {
-        let value = container["resources"][list][name]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
+    let spec = &pod["spec"];
+    let lists = ["containers", "initContainers"].iter();
+    let containers: Vec<&Value> = lists
+        .flat_map(|list| spec[list].as_array().into_iter().flatten())
+        .collect();
+    // The spec holds the resources of the pod as a container does its own.
+    let given = |holder: &Value, list: &str, name: &str| {
+        let value = holder["resources"][list][name].as_str().unwrap_or_default().to_owned();
         (!value.is_empty() && value != "0").then_some(value)
     };
-    let none = containers().all(|container| {
-        ["requests", "limits"].iter().all(|list| {
-            ["cpu", "memory"]
-                .iter()
-                .all(|name| given(&container, list, name).is_none())
-        })
+    let none = containers.iter().chain([&spec]).all(|holder| {
+        ["requests", "limits"]
+            .iter()
+            .all(|list| ["cpu", "memory"].iter().all(|name| given(holder, list, name).is_none()))
     });
     if none {
         return "BestEffort";
     }
-    let guaranteed = containers().all(|container| {
+    let is_set = |list: &&str| {
+        let amounts = spec["resources"][list].as_object();
+        amounts.is_some_and(|amounts| !amounts.is_empty())
+    };
+    let whole = ["requests", "limits"].iter().any(is_set);
+    let counted = if whole { vec![spec] } else { containers };
+    let guaranteed = counted.iter().all(|holder| {
         ["cpu", "memory"].iter().all(|name| {
-            let limit = given(&container, "limits", name);
-            limit.is_some() && limit == given(&container, "requests", name)
+            let limit = given(holder, "limits", name);
+            limit.is_some() && limit == given(holder, "requests", name)
         })
     });
     if guaranteed { "Guaranteed" } else { "Burstable" }
@@ -448,3 +458,6 @@ fn finish_definition(cluster: &Cluster, definition: &Value) {
         cluster.reload_definitions();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use super::{
     webhook::Webhooks,
 };
 
+mod claim;
 mod metadata;
 mod pod;
 mod workload;
@@ -35,6 +36,9 @@ pub(crate) fn on_update(resource: &Resource, subresource: &str, old: &Value, new
         return errors;
     }
     if subresource == "status" {
+        if resource.is("resource.k8s.io", "resourceclaims") {
+            errors.extend(claim::check_status(old, new));
+        }
         return errors;
     }
     match (resource.group.as_str(), resource.plural.as_str()) {

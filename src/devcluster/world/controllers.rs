@@ -14,7 +14,8 @@ use super::job::Jobs;
 use super::queue::WorkQueue;
 use super::workload::controller_key;
 use super::{
-    Shared, Timings, claims, default_scheduler, deployment, namespaces, replica_set, spawn_watch, stateful_set, volumes,
+    Shared, Timings, claims, default_scheduler, deployment, disruption, namespaces, replica_set, spawn_watch,
+    stateful_set, volumes,
 };
 
 /// How many objects of one kind are worked on at once.
@@ -46,6 +47,12 @@ pub(super) fn spawn(tasks: &mut JoinSet<&'static str>, shared: &Arc<Shared>, tim
     spawn_jobs(tasks, shared, &jobs, timings);
     spawn_namespaces(tasks, shared, &collector, namespaces_queue);
     claims::spawn(tasks, shared, &collector);
+    let scales = disruption::Scales {
+        deployments: Arc::clone(&deployments),
+        replica_sets: Arc::clone(&replica_sets),
+        stateful_sets: Arc::clone(&stateful_sets),
+    };
+    disruption::spawn(tasks, shared, &collector, scales);
     default_scheduler::spawn(tasks, shared);
     volumes::spawn(tasks, shared);
     collector.spawn(tasks, shared);

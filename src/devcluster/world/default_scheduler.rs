@@ -1,6 +1,6 @@
 //! A stand-in for kube-scheduler: a pod of the default scheduler goes to any node that fits, one by one.
 //!
-//! It looks at resources, node selectors, required node affinity, taints and cordons. Absent: preferences, pod affinity, topology
+//! It looks at resources, host ports, node selectors, required node affinity, taints and cordons. Absent: preferences, pod affinity, topology
 //! spread, preemption, volumes.
 
 use std::cmp::Reverse;
@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::Shared;
-use super::fit;
+use super::fit::{self, HostPort};
 use super::informer::Key;
 use super::node::GPU_RESOURCE;
 use super::pods::{is_finished, node_of};
@@ -30,10 +30,30 @@ const NAME: &str = "default-scheduler";
 #[derive(Default)]
 struct View {
     nodes: BTreeMap<String, NodeView>,
-    /// Pods that hold resources, with their node; also those whose binding is under way.
-    placed: HashMap<Key, (String, Amounts)>,
+    /// Pods that hold resources of a node; also those whose binding is under way.
+    placed: HashMap<Key, Placed>,
     /// Pods that did not fit when they were last looked at.
     unschedulable: BTreeSet<Key>,
+}
+
+struct Placed {
+    node: String,
+    held: Held,
+}
+
+/// What a pod takes of its node.
+struct Held {
+    amounts: Amounts,
+    ports: Vec<HostPort>,
+}
+
+impl Held {
+    fn of(pod: &Pod) -> Self {
+        Self {
+            amounts: Amounts::of_pod(pod),
+            ports: fit::host_ports(pod),
+        }
+    }
 }
 
 struct NodeView {
@@ -170,8 +190,8 @@ impl View {
                 let mut held = Amounts::default();
                 self.placed
                     .values()
-                    .filter(|(on, _)| on == name)
-                    .for_each(|(_, amounts)| held.add(amounts));
+                    .filter(|placed| placed.node == name)
+                    .for_each(|placed| held.add(&placed.held.amounts));
                 self.nodes.insert(
                     name.to_owned(),
                     NodeView {
@@ -193,8 +213,8 @@ impl View {
         match holds {
             Some((pod, node)) => {
                 self.unschedulable.remove(key);
-                if self.placed.get(key).is_none_or(|(on, _)| on != node) {
-                    self.hold(key, node, Amounts::of_pod(pod));
+                if self.placed.get(key).is_none_or(|placed| placed.node != node) {
+                    self.hold(key, node, Held::of(pod));
                 }
                 Vec::new()
             }
@@ -213,12 +233,15 @@ impl View {
     /// Chooses a node and takes its resources, or returns why there is none.
     fn place(&mut self, key: &Key, pod: &Pod) -> Result<String, String> {
         self.release(key);
-        let asked = Amounts::of_pod(pod);
+        let asked = Held::of(pod);
         let mut obstacles: BTreeMap<String, usize> = BTreeMap::new();
         let mut fitting = Vec::new();
         for (name, view) in &self.nodes {
-            match view.obstacle(pod, &asked) {
-                None => fitting.push((view.preference(&asked), Reverse(name))),
+            match view
+                .obstacle(pod, &asked.amounts)
+                .or_else(|| self.ports_taken(name, &asked.ports))
+            {
+                None => fitting.push((view.preference(&asked.amounts), Reverse(name))),
                 Some(obstacle) => *obstacles.entry(obstacle).or_default() += 1,
             }
         }
@@ -232,20 +255,28 @@ impl View {
         Ok(name)
     }
 
-    fn hold(&mut self, key: &Key, node: &str, amounts: Amounts) {
+    /// The obstacle that a pod on the node uses one of these host ports.
+    fn ports_taken(&self, node: &str, ports: &[HostPort]) -> Option<String> {
+        let mut others = self.placed.values().filter(|placed| placed.node == node);
+        let taken = !ports.is_empty() && others.any(|placed| fit::clash(ports, &placed.held.ports));
+        taken.then(|| "node(s) didn't have free ports for the requested pod ports".to_owned())
+    }
+
+    fn hold(&mut self, key: &Key, node: &str, held: Held) {
         self.release(key);
         if let Some(view) = self.nodes.get_mut(node) {
-            view.held.add(&amounts);
+            view.held.add(&held.amounts);
         }
-        self.placed.insert(key.clone(), (node.to_owned(), amounts));
+        let node = node.to_owned();
+        self.placed.insert(key.clone(), Placed { node, held });
     }
 
     fn release(&mut self, key: &Key) -> bool {
-        let Some((node, amounts)) = self.placed.remove(key) else {
+        let Some(Placed { node, held }) = self.placed.remove(key) else {
             return false;
         };
         if let Some(view) = self.nodes.get_mut(&node) {
-            view.held.subtract(&amounts);
+            view.held.subtract(&held.amounts);
         }
         true
     }

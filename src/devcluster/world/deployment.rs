@@ -477,7 +477,7 @@ fn available(set: &ReplicaSet) -> usize {
 }
 
 /// A number of pods, or a percentage of `total`.
-fn share(value: &IntOrString, total: usize, round_up: bool) -> usize {
+pub(super) fn share(value: &IntOrString, total: usize, round_up: bool) -> usize {
     match value {
         IntOrString::Int(number) => usize::try_from(*number).unwrap_or(0),
         IntOrString::String(text) => {

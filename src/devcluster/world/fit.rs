@@ -1,10 +1,23 @@
-//! Node selector, required node affinity and taints.
+//! Node selector, required node affinity, taints and host ports.
 //!
 //! Preferences, pod affinity and topology spread are absent: neither a kubelet nor the simple default scheduler here looks at them.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{
+    ContainerPort, Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration,
+};
+
+use super::resources::is_sidecar;
+
+/// A port of a node that a pod uses.
+#[derive(Debug)]
+pub(super) struct HostPort {
+    /// Empty: all addresses.
+    ip: String,
+    protocol: String,
+    number: i32,
+}
 
 /// Whether the node's labels satisfy the pod's node selector and required node affinity.
 pub(super) fn selects(pod: &Pod, node: &Node) -> bool {
@@ -42,6 +55,37 @@ pub(super) fn tolerates(pod: &Pod, node: &Node) -> bool {
     taints
         .filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"))
         .all(|taint| tolerations.iter().any(|toleration| covers(toleration, taint)))
+}
+
+/// The host ports of a pod's containers and sidecars; with host networking, every container port is one.
+pub(super) fn host_ports(pod: &Pod) -> Vec<HostPort> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let sidecars = spec.init_containers.iter().flatten().filter(|one| is_sidecar(one));
+    let ports = spec
+        .containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|container| container.ports.iter().flatten());
+    let read = |port: &ContainerPort| {
+        let own = (spec.host_network == Some(true)).then_some(port.container_port);
+        Some(HostPort {
+            ip: port.host_ip.clone().filter(|ip| ip != "0.0.0.0").unwrap_or_default(),
+            protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+            number: port.host_port.filter(|number| *number > 0).or(own)?,
+        })
+    };
+    ports.filter_map(read).collect()
+}
+
+/// Whether two pods on one node would use the same port.
+pub(super) fn clash(some: &[HostPort], others: &[HostPort]) -> bool {
+    some.iter().any(|port| {
+        others.iter().any(|other| {
+            port.number == other.number
+                && port.protocol == other.protocol
+                && (port.ip == other.ip || port.ip.is_empty() || other.ip.is_empty())
+        })
+    })
 }
 
 /// A term without requirements matches nothing.

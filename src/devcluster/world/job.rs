@@ -1,8 +1,8 @@
 //! Jobs: pods that run to their end, a number of times, in parallel, with or without indexes.
 //!
 //! Outcomes are counted as pods end, in memory, and kept in the Job's status: pods carry no tracking finalizer. As with the real
-//! controller, a pod that is deleted before its end counts as failed. Absent: pod failure policies, success policies, back-off
-//! limits per index, and `managedBy`.
+//! controller, a pod that is deleted before its end counts as failed, unless the Job's pod failure policy ignores the pod's conditions. Absent: other
+//! rules of pod failure policies, success policies, and back-off limits per index.
 
 mod tally;
 
@@ -11,19 +11,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus};
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus, PodFailurePolicyOnPodConditionsPattern};
 use k8s_openapi::api::core::v1::{EnvVar, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use self::tally::{Counts, Tallies};
 use super::clock::later;
-use super::informer::{Change, Informer, Key};
+use super::informer::{Change, Informer, Key, controller_of};
 use super::pods::{is_active, is_finished, ready_since};
 use super::queue::Again;
 use super::workload::{
     create_pods, delete, delete_pods, nonzero, pod_from_template, report_failure, said, uid, wanted, write_status,
 };
 use super::{Shared, Timings};
+
+/// The controller of Jobs that name none; those that name another one are left alone.
+const MANAGER: &str = "kubernetes.io/job-controller";
 
 /// Annotation and label of a pod of an indexed Job.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -46,7 +49,14 @@ impl Jobs {
 
     /// Counts the end of a pod for its Job.
     pub fn pod_changed(&self, change: &Change<'_, Pod>, now: Timestamp) {
-        self.tallies.pod_changed(change, now);
+        self.tallies.pod_changed(change, now, |pod| self.is_ignored(pod));
+    }
+
+    /// Whether the failure of a pod is one that the policy of its Job ignores.
+    fn is_ignored(&self, pod: &Pod) -> bool {
+        let ns = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let job = controller_of(&pod.metadata).and_then(|owner| self.jobs.get(&Key::new(ns, &owner.name)));
+        job.is_some_and(|job| job.spec.as_ref().is_some_and(|spec| ignores(spec, pod)))
     }
 
     /// Forgets a Job that is gone.
@@ -62,7 +72,8 @@ impl Jobs {
         let Some(spec) = &job.spec else {
             return Ok(Again::OnChange);
         };
-        if job.metadata.deletion_timestamp.is_some() {
+        let other_manager = spec.managed_by.as_deref().is_some_and(|manager| manager != MANAGER);
+        if job.metadata.deletion_timestamp.is_some() || other_manager {
             return Ok(Again::OnChange);
         }
         let known = job.status.clone().unwrap_or_default();
@@ -437,6 +448,19 @@ fn finished_at(status: &JobStatus) -> Option<Timestamp> {
         .iter()
         .find_map(|kind| condition(status, kind).filter(|end| end.status == "True"))?;
     Some(end.last_transition_time.as_ref().map_or(Timestamp::MIN, |time| time.0))
+}
+
+/// Whether the first rule of the pod failure policy that matches the pod's conditions ignores its failure.
+fn ignores(spec: &JobSpec, pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let is_shown = |pattern: &PodFailurePolicyOnPodConditionsPattern| {
+        let status = pattern.status.as_deref().unwrap_or("True");
+        let mut conditions = conditions.unwrap_or_default().iter();
+        conditions.any(|condition| condition.type_ == pattern.type_ && condition.status == status)
+    };
+    let mut rules = spec.pod_failure_policy.iter().flat_map(|policy| &policy.rules);
+    let first = rules.find(|rule| rule.on_pod_conditions.iter().flatten().any(is_shown));
+    first.is_some_and(|rule| rule.action == "Ignore")
 }
 
 /// The completion index of a pod.

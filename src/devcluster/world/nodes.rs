@@ -1,8 +1,9 @@
 //! Registration, silence and removal of Node objects.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Status;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -11,13 +12,22 @@ use super::node::{GPU_RESOURCE, NodeSpec, silent_conditions};
 /// The taints that the node life-cycle controller and the API server put on nodes that are not known to be ready.
 pub(super) const NOT_READY_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
-/// Creates the Node object, or makes the existing one this node's, and reports it Ready.
+/// The label of the Node objects that a world has registered. No other Node object is changed or deleted.
+const SIMULATED: &str = "unikai.dev/simulated";
+
+/// The reason of the API server's refusal to create an object whose name another one has.
+const NAME_IS_TAKEN: &str = "AlreadyExists";
+
+/// Creates the Node object, or makes an existing simulated one this node's, and reports it Ready.
 pub(super) async fn register(shared: &Shared, spec: &NodeSpec, index: usize) -> kube::Result<Node> {
     let nodes: Api<Node> = Api::all(shared.client.clone());
-    let wanted = spec.object(index, shared.clock.now());
+    let mut wanted = spec.object(index, shared.clock.now());
+    wanted.labels_mut().insert(SIMULATED.to_owned(), "true".to_owned());
     let node = match nodes.create(&PostParams::default(), &wanted).await {
         Ok(node) => node,
-        Err(kube::Error::Api(status)) if status.code == 409 => adopt(&nodes, spec, &wanted).await?,
+        Err(kube::Error::Api(status)) if status.reason == NAME_IS_TAKEN => {
+            adopt(&nodes, spec, &wanted, *status).await?
+        }
         Err(error) => return Err(error),
     };
     let node = if node.status.as_ref().and_then(|status| status.allocatable.as_ref()) == Some(&spec.allocatable())
@@ -43,15 +53,35 @@ pub(super) async fn register(shared: &Shared, spec: &NodeSpec, index: usize) -> 
     Ok(node)
 }
 
-/// Gives an existing Node object this node's labels, and its taints where it asks for some.
-async fn adopt(nodes: &Api<Node>, spec: &NodeSpec, wanted: &Node) -> kube::Result<Node> {
-    let mut patch = json!({"metadata": {"labels": wanted.metadata.labels}});
+/// Gives an existing simulated Node object this node's labels, and its taints where it asks for some. `conflict` is the response to its creation.
+async fn adopt(nodes: &Api<Node>, spec: &NodeSpec, wanted: &Node, conflict: Status) -> kube::Result<Node> {
+    let present = nodes.get(&spec.name).await?;
+    if !is_simulated(&present) {
+        let refusal = Status {
+            message: format!(
+                "the cluster has a node {} that is not simulated (without the label {SIMULATED}); it is left as it is",
+                spec.name
+            ),
+            ..conflict
+        };
+        return Err(kube::Error::Api(refusal.boxed()));
+    }
+    let mut patch = json!({"metadata": {"uid": present.metadata.uid, "labels": wanted.metadata.labels}});
     if !spec.taints.is_empty() {
         patch["spec"] = json!({"taints": spec.taints});
     }
     nodes
         .patch(&spec.name, &PatchParams::default(), &Patch::Merge(patch))
         .await
+}
+
+fn is_simulated(node: &Node) -> bool {
+    node.labels().contains_key(SIMULATED)
+}
+
+/// Whether a node was not registered because a node of the cluster has its name.
+pub(super) fn is_taken(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == NAME_IS_TAKEN)
 }
 
 /// Removes the taints of nodes that are not ready. The node life-cycle controller does so too, if there is one.
@@ -111,10 +141,20 @@ pub(super) async fn silence(shared: &Shared, name: &str) -> kube::Result<()> {
     Ok(())
 }
 
-/// Deletes the Node object; its pods follow by garbage collection.
+/// Deletes the Node object, if it is a simulated one; its pods follow by garbage collection.
 pub(super) async fn delete(shared: &Shared, name: &str) -> kube::Result<()> {
     let nodes: Api<Node> = Api::all(shared.client.clone());
-    match nodes.delete(name, &DeleteParams::default()).await {
+    let Some(node) = nodes.get_opt(name).await?.filter(is_simulated) else {
+        return Ok(());
+    };
+    let this = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: node.metadata.uid,
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match nodes.delete(name, &this).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error),
@@ -128,3 +168,6 @@ pub(super) fn is_ready(node: &Node) -> bool {
         .into_iter()
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ impl Amounts {
         Self(quantities.into_iter().map(read).collect())
     }
 
-    /// What a running pod holds: its containers and sidecars together or the largest init step, and one of `pods`.
+    /// What a running pod holds: its containers and sidecars together or the largest init step, or what the pod as a whole requests; and one of `pods`.
     pub fn of_pod(pod: &Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let mut held = Self::default();
@@ -27,6 +27,12 @@ impl Amounts {
             held.add(&Self::of_container(container));
         }
         held.cover_init_steps(spec);
+        let whole = spec
+            .resources
+            .iter()
+            .flat_map(|resources| resources.requests.iter().flatten());
+        let whole = whole.filter(|(name, _)| is_of_whole_pods(name));
+        held.0.extend(Self::from_quantities(whole).0);
         held.add(&Self::from_quantities(spec.overhead.iter().flatten()));
         held.0.insert("pods".to_owned(), 1000);
         held
@@ -91,6 +97,11 @@ impl Amounts {
             *own = (*own).max(amount);
         }
     }
+}
+
+/// What a pod can request as a whole, instead of by its containers.
+fn is_of_whole_pods(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
 /// An init container that keeps running beside the others.

@@ -1,13 +1,16 @@
-//! StatefulSets: pods with stable names, made and replaced in order, or all at once where they ask for it.
+//! StatefulSets: pods with stable names, made and replaced in order, or all at once where they ask for it, each with its own volume claims, which stay.
 //!
-//! Absent: volumes (a set with claim templates gets an event that says so, and no pods) and stored revisions: pods that are replaced
-//! while a partition holds a rollout back get the present template.
+//! Absent: the deletion of claims (`persistentVolumeClaimRetentionPolicy`), and stored revisions: pods that are replaced while a partition holds a rollout back
+//! get the present template.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetStatus};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, Volume};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::PostParams;
 
 use super::Shared;
 use super::informer::{Informer, Key};
@@ -34,22 +37,18 @@ pub(super) async fn reconcile(shared: &Shared, sets: &Informer<StatefulSet>, key
         spec,
         revision: revision(&set, spec),
     };
-    let (mut outcome, mut reason) = (Ok(()), "FailedCreate");
-    if set.metadata.deletion_timestamp.is_some() {
-        // Its pods go with it, by garbage collection.
-    } else if spec.volume_claim_templates.iter().flatten().next().is_some() {
-        reason = "FailedVolumes";
-        let message = "the simulated cluster has no volumes: remove volumeClaimTemplates";
-        report_failure(shared, set.as_ref(), reason, message).await?;
+    // The pods of one that is being deleted go with it, by garbage collection.
+    let outcome = if set.metadata.deletion_timestamp.is_none() {
+        ordered.advance().await
     } else {
-        outcome = ordered.advance().await;
-    }
+        Ok(())
+    };
     let again = ordered.update_status(sets).await?;
     if let Err(error) = outcome {
         report_failure(
             shared,
             set.as_ref(),
-            reason,
+            "FailedCreate",
             &format!("create Pod failed: {}", said(&error)),
         )
         .await?;
@@ -72,7 +71,10 @@ impl Ordered<'_> {
         let (mut missing, mut failed) = (Vec::new(), Vec::new());
         for ordinal in self.ordinals() {
             match pods.get(&ordinal) {
-                None => missing.push(self.new_pod(ordinal)),
+                None => {
+                    self.create_claims(ordinal).await?;
+                    missing.push(self.new_pod(ordinal));
+                }
                 Some(pod) if is_finished(pod) && pod.metadata.deletion_timestamp.is_none() => {
                     failed.push(Arc::clone(pod));
                 }
@@ -142,9 +144,50 @@ impl Ordered<'_> {
         }
     }
 
+    /// Creates the claims of a pod that do not exist; those of the pod before it are kept.
+    async fn create_claims(&self, ordinal: usize) -> kube::Result<()> {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.shared.client.clone(), self.ns());
+        for (_, claim) in self.claims(ordinal) {
+            match claims.create(&PostParams::default(), &claim).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                outcome => drop(outcome?),
+            }
+        }
+        Ok(())
+    }
+
+    /// The claims of a pod, each with the name of its template, which is that of the volume.
+    fn claims(&self, ordinal: usize) -> Vec<(String, PersistentVolumeClaim)> {
+        let selected = self.spec.selector.match_labels.clone().unwrap_or_default();
+        let of_template = |template: &PersistentVolumeClaim| {
+            let meta = template.metadata.clone();
+            let volume = meta.name.unwrap_or_default();
+            let mut labels = meta.labels.unwrap_or_default();
+            labels.extend(selected.clone());
+            let claim = PersistentVolumeClaim {
+                metadata: ObjectMeta {
+                    name: Some(format!("{volume}-{}", self.pod_name(ordinal))),
+                    namespace: self.set.metadata.namespace.clone(),
+                    labels: Some(labels),
+                    annotations: meta.annotations,
+                    ..ObjectMeta::default()
+                },
+                spec: template.spec.clone(),
+                status: None,
+            };
+            (volume, claim)
+        };
+        let templates = self.spec.volume_claim_templates.iter().flatten();
+        templates.map(of_template).collect()
+    }
+
+    fn pod_name(&self, ordinal: usize) -> String {
+        format!("{}-{ordinal}", self.set.metadata.name.as_deref().unwrap_or_default())
+    }
+
     fn new_pod(&self, ordinal: usize) -> Pod {
         let set_name = self.set.metadata.name.as_deref().unwrap_or_default();
-        let name = format!("{set_name}-{ordinal}");
+        let name = self.pod_name(ordinal);
         let mut pod = pod_from_template(self.set, &self.spec.template, set_name);
         let labels = pod.metadata.labels.get_or_insert_default();
         labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), name.clone());
@@ -153,6 +196,18 @@ impl Ordered<'_> {
         if let Some(spec) = &mut pod.spec {
             spec.hostname = Some(name.clone());
             spec.subdomain = self.spec.service_name.clone();
+            for (volume, claim) in self.claims(ordinal) {
+                let volumes = spec.volumes.get_or_insert_default();
+                volumes.retain(|own| own.name != volume);
+                volumes.push(Volume {
+                    name: volume,
+                    persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                        claim_name: claim.metadata.name.unwrap_or_default(),
+                        read_only: None,
+                    }),
+                    ..Volume::default()
+                });
+            }
         }
         pod.metadata.generate_name = None;
         pod.metadata.name = Some(name);

@@ -1,10 +1,10 @@
-//! Pods: defaults, admission, validity, binding, deletion with grace, eviction.
+//! Pods: defaults, admission, validity, binding, deletion with grace.
 
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, on_each};
 
-fn pod(name: &str, spec: &Value) -> Value {
+pub fn pod(name: &str, spec: &Value) -> Value {
     let mut pod = json!({
         "metadata": {"name": name, "labels": {"app": name}},
         "spec": {"automountServiceAccountToken": false, "containers": [{"name": "main", "image": "ubuntu"}]},
@@ -19,7 +19,7 @@ fn with_resources(resources: &Value) -> Value {
     json!({"containers": [{"name": "main", "image": "ubuntu", "resources": resources}]})
 }
 
-async fn bind(cluster: &Cluster, name: &str, node: &str) -> (u16, String) {
+pub async fn bind(cluster: &Cluster, name: &str, node: &str) -> (u16, String) {
     let binding = json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": node}});
     let answer = cluster
         .post(&cluster.core(&format!("pods/{name}/binding")), &binding)
@@ -344,44 +344,76 @@ async fn a_finished_pod_is_deleted_at_once() {
 }
 
 #[tokio::test]
-async fn an_eviction_respects_budgets() {
+async fn label_keys_become_part_of_the_selectors() {
     on_each(async |cluster: &Cluster| {
-        let all = cluster.core("pods");
-        for name in ["a", "b"] {
-            let mut object = pod(name, &json!({}));
-            object["metadata"]["labels"] = json!({"app": "web"});
-            cluster.post(&all, &object).await.ok();
-            assert_eq!(bind(cluster, name, "n1").await.0, 201);
-            let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-            cluster.strategic(&format!("{all}/{name}/status"), &status).await.ok();
-        }
-        let budgets = cluster.group("policy/v1", "poddisruptionbudgets");
-        let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}});
-        cluster.post(&budgets, &json!({"metadata": {"name": "web"}, "spec": spec})).await.ok();
-        let evict = async |name: &str| {
-            let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": cluster.namespace}});
-            cluster.post(&format!("{all}/{name}/eviction"), &eviction).await
-        };
-        let early = evict("a").await;
-        assert_eq!(
-            (early.refusal(), &early.body["details"]["causes"][0]["message"]),
-            (
-                (429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."),
-                &json!("The disruption budget web is still being processed by the server.")
-            )
+        let selector = json!({"matchLabels": {"app": "web"}});
+        let keys = json!(["version", "absent"]);
+        let same = json!({"labelSelector": selector, "topologyKey": "zone", "matchLabelKeys": keys});
+        let other = json!({"labelSelector": {}, "topologyKey": "zone", "mismatchLabelKeys": keys});
+        let spread = json!({
+            "labelSelector": selector, "topologyKey": "zone", "matchLabelKeys": keys, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+        });
+        let mut object = pod(
+            "a",
+            &json!({
+                "affinity": {
+                    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [same]},
+                    "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": other}]},
+                },
+                "topologySpreadConstraints": [spread],
+            }),
         );
-        let status = json!({"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2});
-        cluster.merge(&format!("{budgets}/web/status"), &json!({"status": status})).await.ok();
-        let evicted = evict("a").await;
-        assert_eq!((evicted.code, evicted.body["status"].as_str()), (201, Some("Success")));
-        assert!(cluster.get(&format!("{all}/a")).await.body["metadata"]["deletionTimestamp"].is_string());
-        let budget = cluster.get(&format!("{budgets}/web")).await.ok();
-        assert_eq!(budget["status"]["disruptionsAllowed"], 0);
-        assert!(budget["status"]["disruptedPods"]["a"].is_string());
-        let spent = evict("b").await;
-        assert_eq!(spent.code, 429);
-        assert_eq!(spent.body["details"]["causes"][0]["message"], "The disruption budget web does not allow evicting pods currently");
-        assert_eq!(evict("none").await.code, 404);
+        object["metadata"]["labels"] = json!({"app": "web", "version": "2"});
+        let created = cluster.post(&cluster.core("pods"), &object).await.ok();
+        let affinity = &created["spec"]["affinity"];
+        let near = &affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+        let apart = &affinity["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"];
+        let spread = &created["spec"]["topologySpreadConstraints"][0];
+        let added = |operator: &str| json!([{"key": "version", "operator": operator, "values": ["2"]}]);
+        for term in [near, spread] {
+            let merged = json!({"matchLabels": {"app": "web"}, "matchExpressions": added("In")});
+            assert_eq!(term["labelSelector"], merged);
+            assert_eq!(term["matchLabelKeys"], keys);
+        }
+        assert_eq!(apart["labelSelector"], json!({"matchExpressions": added("NotIn")}));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_limit_of_the_whole_pod_is_its_request() {
+    on_each(async |cluster: &Cluster| {
+        let resources = json!({"limits": {"memory": "1Gi"}});
+        let object = pod("a", &json!({"resources": resources}));
+        let created = cluster.post(&cluster.core("pods"), &object).await.ok();
+        let both = json!({"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}});
+        assert_eq!(created["spec"]["resources"], both);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pod_gets_the_overhead_and_the_nodes_of_its_runtime_class() {
+    on_each(async |cluster: &Cluster| {
+        let (name, all) = (cluster.namespace.clone(), cluster.core("pods"));
+        let toleration = json!({"key": "sandboxed", "operator": "Exists"});
+        let class = json!({
+            "metadata": {"name": name}, "handler": "sandbox", "overhead": {"podFixed": {"memory": "1Gi"}},
+            "scheduling": {"nodeSelector": {"sandbox": "yes"}, "tolerations": [toleration]},
+        });
+        let classes = "/apis/node.k8s.io/v1/runtimeclasses";
+        cluster.post(classes, &class).await.ok();
+        let spec = json!({"runtimeClassName": name, "nodeSelector": {"zone": "a"}});
+        let created = cluster.post(&all, &pod("a", &spec)).await.ok();
+        assert_eq!(created["spec"]["overhead"], json!({"memory": "1Gi"}));
+        assert_eq!(created["spec"]["nodeSelector"], json!({"sandbox": "yes", "zone": "a"}));
+        assert!(created["spec"]["tolerations"].as_array().unwrap().contains(&toleration));
+        let elsewhere = json!({"runtimeClassName": name, "nodeSelector": {"sandbox": "no"}});
+        let lighter = json!({"runtimeClassName": name, "overhead": {"memory": "1Mi"}});
+        for spec in [elsewhere, lighter] {
+            assert_eq!(cluster.post(&all, &pod("b", &spec)).await.code, 403, "{spec}");
+        }
+        cluster.delete(&format!("{classes}/{name}")).await.ok();
     })
     .await;
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
 use serde::Serialize;
@@ -160,6 +160,11 @@ impl Stage {
             .expect("the object is deleted");
     }
 
+    /// Evicts a pod, as the drain of a node does.
+    pub async fn evict(&self, pod: &str) -> kube::Result<()> {
+        self.api::<Pod>().evict(pod, &EvictParams::default()).await.map(drop)
+    }
+
     /// Waits until the object satisfies `holds`.
     pub async fn until<K: Kind>(&self, name: &str, what: &str, holds: impl Fn(&K) -> bool) -> K {
         let found = eventually(what, async || self.find::<K>(name).await.filter(|object| holds(object)));
@@ -191,10 +196,15 @@ impl Stage {
 
 /// A client of the cluster that a kubeconfig file names.
 pub async fn connect(kubeconfig: &Path) -> Client {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig file");
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    client_of(Kubeconfig::read_from(kubeconfig).expect("a kubeconfig file")).await
+}
+
+/// The same of a kubeconfig. Evictions that are refused are not tried again, as the library would.
+pub async fn client_of(kubeconfig: Kubeconfig) -> Client {
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .expect("a configuration");
+    config.default_retry = false;
     Client::try_from(config).expect("a client")
 }
 

@@ -76,6 +76,25 @@ fn requests_from_limits(resources: &mut Value) {
     }
 }
 
+/// What the pod as a whole is limited to is requested in full, unless it or a container requests some. (For what containers request, a real server
+/// writes their sum, which counts anyway.)
+pub(super) fn requests_of_pod(spec: &mut Value) {
+    let Some(limits) = spec["resources"]["limits"].as_object().cloned() else {
+        return;
+    };
+    for (name, limit) in limits {
+        let requests_some = |container: &Value| !container["resources"]["requests"][&name].is_null();
+        let mut lists = ["initContainers", "containers"].into_iter();
+        if lists.any(|list| spec[list].as_array().into_iter().flatten().any(requests_some)) {
+            continue;
+        }
+        if !spec["resources"]["requests"].is_object() {
+            spec["resources"]["requests"] = json!({});
+        }
+        set(&mut spec["resources"]["requests"], &name, limit);
+    }
+}
+
 fn volume(volume: &mut Value) {
     for kind in ["configMap", "secret", "projected", "downwardAPI"] {
         if volume[kind].is_object() {

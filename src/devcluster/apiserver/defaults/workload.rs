@@ -87,5 +87,10 @@ fn job(object: &mut Value) {
     set(spec, "completionMode", json!("NonIndexed"));
     set(spec, "suspend", json!(false));
     set(spec, "manualSelector", json!(false));
-    set(spec, "podReplacementPolicy", json!("TerminatingOrFailed"));
+    let replaced = if spec["podFailurePolicy"].is_null() {
+        "TerminatingOrFailed"
+    } else {
+        "Failed"
+    };
+    set(spec, "podReplacementPolicy", json!(replaced));
 }

@@ -1,6 +1,6 @@
 //! Bindings: the one write by which a scheduler gives a pod its node.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Call, Reply,
@@ -29,16 +29,18 @@ pub(super) async fn bind(call: &Call) -> ApiResult<Reply> {
     for _ in 0..ATTEMPTS {
         let old = call.find()?;
         let pod = bound(call, &old.value, &binding)?;
-        if call.dry_run()? {
-            break;
-        }
-        match table.replace(&call.key(), old.revision, pod) {
-            Ok(_) => break,
+        let written = if call.dry_run()? {
+            Ok(old)
+        } else {
+            table.replace(&call.key(), old.revision, pod)
+        };
+        match written {
+            Ok(_) => return Ok(value_reply(201, &success(201, None), warnings)),
             Err(WriteError::Modified) => {}
             Err(WriteError::Missing | WriteError::Exists) => return Err(ApiError::not_found(&call.subject())),
         }
     }
-    Ok(value_reply(201, &success(201, None), warnings))
+    Err(ApiError::modified(&call.subject()))
 }
 
 fn check_binding(call: &Call, binding: &Value) -> ApiResult<()> {
@@ -105,6 +107,7 @@ fn bound(call: &Call, pod: &Value, binding: &Value) -> ApiResult<Value> {
             pod["metadata"][map][key] = value.clone();
         }
     }
-    strategy::set_condition(&mut pod, "PodScheduled", "True", &call.cluster.clock.stamp());
+    let scheduled = json!({"type": "PodScheduled", "status": "True"});
+    strategy::set_condition(&mut pod, scheduled, &call.cluster.clock.stamp());
     Ok(pod)
 }

@@ -71,6 +71,18 @@ impl Options {
         .check()
     }
 
+    /// Whether nothing is to be stored.
+    pub fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// The request itself has changed the object: a precondition on its revision is meant for the one before.
+    pub fn follow(&mut self, written: &Object) {
+        if self.revision.is_some() {
+            self.revision = Some(written.revision.to_string());
+        }
+    }
+
     fn check(self) -> ApiResult<Self> {
         match self.propagation.as_deref() {
             None | Some("Orphan" | "Background" | "Foreground") => Ok(self),
@@ -201,7 +213,8 @@ pub(super) async fn delete_one(
     Err(ApiError::modified(&subject))
 }
 
-fn check_preconditions(call: &Call, object: &Object, options: &Options) -> ApiResult<()> {
+/// Refuses the request if the object is not the one that it is about.
+pub(super) fn check_preconditions(call: &Call, object: &Object, options: &Options) -> ApiResult<()> {
     let checks = [
         ("UID", "uid", &options.uid, "deleted and then recreated"),
         ("ResourceVersion", "resourceVersion", &options.revision, "modified"),

@@ -1,4 +1,4 @@
-//! Eviction of pods: a deletion that respects disruption budgets, by the status that the disruption controller keeps.
+//! Eviction of pods: a deletion that respects disruption budgets, by the status that the disruption controller keeps, and that the pod's conditions show.
 
 use serde_json::{Value, json};
 
@@ -10,10 +10,12 @@ use super::{
     update::ATTEMPTS,
     value_reply,
 };
+use crate::api::names::condition;
 use crate::devcluster::apiserver::{
     selector::LabelSelector,
     status::{ApiError, ApiResult},
     store::WriteError,
+    strategy,
     webhook::Operation,
 };
 
@@ -25,7 +27,7 @@ pub(super) async fn evict(call: &Call) -> ApiResult<Reply> {
             "name in URL does not match name in Eviction object",
         ));
     }
-    let options = Options::read(&eviction["deleteOptions"])?;
+    let mut options = Options::read(&eviction["deleteOptions"])?;
     let pod = call.find()?;
     let mut warnings = Vec::new();
     let admission = Admission::new(call, Operation::Create, &call.info.name, None)?;
@@ -37,24 +39,46 @@ pub(super) async fn evict(call: &Call) -> ApiResult<Reply> {
     );
     let leaving = !pod.value["metadata"]["deletionTimestamp"].is_null();
     if !finished && !leaving {
-        spend_budget(call, &pod.value)?;
+        spend_budget(call, &pod.value, options.dry_run())?;
+    }
+    if !options.dry_run() {
+        mark_disrupted(call, &mut options)?;
     }
     delete::delete_one(call, &call.key(), &options, &mut warnings).await?;
     Ok(value_reply(201, &success(201, None), warnings))
 }
 
+/// Writes into the pod's conditions why it ends: controllers read it there.
+fn mark_disrupted(call: &Call, options: &mut Options) -> ApiResult<()> {
+    for _ in 0..ATTEMPTS {
+        let old = call.find()?;
+        delete::check_preconditions(call, &old, options)?;
+        let mut pod = old.value.clone();
+        let disrupted = json!({
+            "type": condition::DISRUPTION_TARGET, "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+        });
+        strategy::set_condition(&mut pod, disrupted, &call.cluster.clock.stamp());
+        if pod == old.value {
+            return Ok(());
+        }
+        match call.table().replace(&call.key(), old.revision, pod) {
+            Ok(marked) => {
+                options.follow(&marked);
+                return Ok(());
+            }
+            Err(WriteError::Modified) => {}
+            Err(WriteError::Missing | WriteError::Exists) => return Err(ApiError::not_found(&call.subject())),
+        }
+    }
+    Err(ApiError::modified(&call.subject()))
+}
+
 /// Takes one disruption from the pod's budget, if it has one.
-fn spend_budget(call: &Call, pod: &Value) -> ApiResult<()> {
+fn spend_budget(call: &Call, pod: &Value, dry_run: bool) -> ApiResult<()> {
     let budgets = call.cluster.store.of("policy", "poddisruptionbudgets");
     for _ in 0..ATTEMPTS {
         let all = budgets.list(&call.info.namespace).objects;
-        let covering: Vec<_> = all
-            .into_iter()
-            .filter(|budget| {
-                LabelSelector::from_object(&budget.value["spec"]["selector"])
-                    .is_some_and(|selector| selector.matches(pod))
-            })
-            .collect();
+        let covering: Vec<_> = all.into_iter().filter(|budget| covers(&budget.value, pod)).collect();
         let budget = match covering.as_slice() {
             [] => return Ok(()),
             [budget] => budget,
@@ -64,6 +88,9 @@ fn spend_budget(call: &Call, pod: &Value) -> ApiResult<()> {
                 ));
             }
         };
+        if may_go_unhealthy(pod, &budget.value) {
+            return Ok(());
+        }
         let name = budget.key().1;
         let number = |pointer: &str| budget.value.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
         if number("/status/observedGeneration") < number("/metadata/generation") {
@@ -82,6 +109,9 @@ fn spend_budget(call: &Call, pod: &Value) -> ApiResult<()> {
             };
             return Err(too_many(&message, None));
         }
+        if dry_run {
+            return Ok(());
+        }
         let mut spent = budget.value.clone();
         spent["status"]["disruptionsAllowed"] = json!(allowed - 1);
         spent["status"]["disruptedPods"][call.info.name.as_str()] = json!(call.cluster.clock.stamp());
@@ -94,6 +124,23 @@ fn spend_budget(call: &Call, pod: &Value) -> ApiResult<()> {
         "Cannot evict pod as its disruption budget keeps changing.",
         Some(1),
     ))
+}
+
+/// Whether a budget selects a pod; one without a selector selects none.
+fn covers(budget: &Value, pod: &Value) -> bool {
+    let selector = &budget["spec"]["selector"];
+    selector.is_object() && LabelSelector::from_object(selector).is_some_and(|selector| selector.matches(pod))
+}
+
+/// Whether a pod is not ready, and its budget lets such pods go: it does not count as healthy, so its eviction takes nothing from the budget.
+fn may_go_unhealthy(pod: &Value, budget: &Value) -> bool {
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    if conditions.any(|known| known["type"] == condition::POD_READY && known["status"] == "True") {
+        return false;
+    }
+    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    let (healthy, desired) = (number("currentHealthy"), number("desiredHealthy"));
+    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || (desired > 0 && healthy >= desired)
 }
 
 fn too_many(message: &str, retry_after: Option<u32>) -> ApiError {

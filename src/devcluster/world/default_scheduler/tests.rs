@@ -63,3 +63,19 @@ fn the_amounts_of_bound_pods_are_held_once() {
     view.pod_changed(&key("a"), Some(&four));
     assert_eq!(view.nodes["gpu"].free(GPU_RESOURCE), 4_000);
 }
+
+#[test]
+fn pods_with_the_same_host_port_go_to_different_nodes() {
+    let mut view = view(&[NodeSpec::cpu("one"), NodeSpec::cpu("two")]);
+    let mut web = pod(json!({}));
+    let ports = json!([{"containerPort": 80, "hostPort": 80}]);
+    web.spec.as_mut().expect("a spec").containers[0].ports = serde_json::from_value(ports).expect("ports");
+    assert_eq!(view.place(&key("a"), &web).as_deref(), Ok("one"));
+    assert_eq!(view.place(&key("b"), &web).as_deref(), Ok("two"));
+    assert_eq!(
+        view.place(&key("c"), &web).expect_err("no port"),
+        "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports."
+    );
+    assert_eq!(view.pod_changed(&key("a"), None), [key("c")]);
+    assert_eq!(view.place(&key("c"), &web).as_deref(), Ok("one"));
+}

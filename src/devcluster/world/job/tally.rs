@@ -47,8 +47,8 @@ pub(super) struct Counts {
 }
 
 impl Tallies {
-    /// Counts the end of a pod, once.
-    pub fn pod_changed(&self, change: &Change<'_, Pod>, now: Timestamp) {
+    /// Counts the end of a pod, once. `ignored`: whether its failure does not count.
+    pub fn pod_changed(&self, change: &Change<'_, Pod>, now: Timestamp, ignored: impl Fn(&Pod) -> bool) {
         let Some(pod) = change.newest() else { return };
         let Some(job) = controller_of(&pod.metadata).filter(|owner| owner.kind == "Job") else {
             return;
@@ -59,8 +59,12 @@ impl Tallies {
         let tally = tallies.entry(job.uid.clone()).or_default();
         match phase(pod) {
             "Succeeded" => tally.succeed(pod_uid, index_of(pod)),
-            "Failed" => tally.fail(pod_uid, now),
-            _ if deleted => tally.fail(pod_uid, now),
+            phase if phase == "Failed" || deleted => {
+                if ignored(pod) && !tally.failed.contains(pod_uid) {
+                    tally.excused.insert(pod_uid.to_owned());
+                }
+                tally.fail(pod_uid, now);
+            }
             _ => {}
         }
         if change.new.is_none() {

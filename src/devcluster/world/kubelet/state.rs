@@ -319,7 +319,7 @@ impl Kubelets {
                 return;
             }
             _ if pod.metadata.deletion_timestamp.is_some() => {}
-            _ => match refusal(pod, state) {
+            _ => match refusal(pod, state, ports_taken(&self.pods, pod, node)) {
                 Some(refusal) => {
                     self.refusals.all += 1;
                     self.refusals.gpu += u64::from(refusal.of_gpu);
@@ -587,19 +587,39 @@ struct Refusal {
     of_gpu: bool,
 }
 
-/// Why a kubelet refuses a pod, in a real kubelet's words.
-fn refusal(pod: &Pod, node: &NodeState) -> Option<Refusal> {
-    let refuse = |reason: String, message: String, of_gpu: bool| {
-        Some(Refusal {
-            reason,
+impl Refusal {
+    fn new(reason: impl Into<String>, message: &str, of_gpu: bool) -> Self {
+        Self {
+            reason: reason.into(),
             message: format!("Pod was rejected: {message}"),
             of_gpu,
-        })
-    };
+        }
+    }
+}
+
+/// Whether a pod that holds resources of the node uses a host port that this pod asks for.
+fn ports_taken(pods: &HashMap<Key, PodRun>, pod: &Pod, node: &str) -> bool {
+    let wanted = fit::host_ports(pod);
+    let holds = |run: &&PodRun| run.node == node && run.held.is_some();
+    !wanted.is_empty()
+        && pods
+            .values()
+            .filter(holds)
+            .any(|run| fit::clash(&wanted, &fit::host_ports(&run.pod)))
+}
+
+/// Why a kubelet refuses a pod, in a real kubelet's words.
+fn refusal(pod: &Pod, node: &NodeState, ports_taken: bool) -> Option<Refusal> {
     if !fit::selects(pod, &node.object) {
         let message = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
-        return refuse("NodeAffinity".to_owned(), message.to_owned(), false);
+        return Some(Refusal::new("NodeAffinity", message, false));
     }
+    let ports = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+    lacking(pod, node).or_else(|| ports_taken.then(|| Refusal::new("NodePorts", ports, false)))
+}
+
+/// The refusal for want of a resource.
+fn lacking(pod: &Pod, node: &NodeState) -> Option<Refusal> {
     let asked = Amounts::of_pod(pod);
     let (name, amount) = asked
         .iter()
@@ -613,11 +633,8 @@ fn refusal(pod: &Pod, node: &NodeState) -> Option<Refusal> {
             amount / 1000,
             (capacity - used).max(0) / 1000,
         );
-        return refuse(
-            "UnexpectedAdmissionError".to_owned(),
-            message,
-            name.starts_with("nvidia.com/"),
-        );
+        let of_gpu = name.starts_with("nvidia.com/");
+        return Some(Refusal::new("UnexpectedAdmissionError", &message, of_gpu));
     }
     let unit = if name == "cpu" { 1 } else { 1000 };
     let message = format!(
@@ -626,7 +643,7 @@ fn refusal(pod: &Pod, node: &NodeState) -> Option<Refusal> {
         used / unit,
         capacity / unit,
     );
-    refuse(format!("OutOf{name}"), message, false)
+    Some(Refusal::new(format!("OutOf{name}"), &message, false))
 }
 
 /// A claim created for the pod provides the resource: the node need not have any.

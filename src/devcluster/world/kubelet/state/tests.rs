@@ -167,6 +167,42 @@ fn refusals_read_like_a_kubelets() {
 }
 
 #[test]
+fn a_host_port_is_used_by_one_pod_at_a_time() {
+    let mut bench = Bench::new(Timings::default());
+    let using = |name: &str, number: i32, ip: &str| {
+        let mut pod = pod(name, 0, json!({}));
+        let ports = json!([{"containerPort": 80, "hostPort": number, "hostIP": ip}]);
+        pod.spec.as_mut().expect("a spec").containers[0].ports = serde_json::from_value(ports).expect("ports");
+        pod
+    };
+    let first = using("first", 8080, "10.0.0.1");
+    bench.see(&first);
+    bench.see(&using("other-port", 8081, ""));
+    bench.see(&using("other-address", 8080, "10.0.0.2"));
+    let anywhere = using("anywhere", 8080, "0.0.0.0");
+    bench.see(&anywhere);
+    let written = [
+        "first Running",
+        "other-port Running",
+        "other-address Running",
+        "anywhere Failed NodePorts",
+    ];
+    assert_eq!(bench.writes(), written);
+    let mut plain = pod("plain", 0, json!({"hostNetwork": true}));
+    let ports = json!([{"containerPort": 8081}]);
+    plain.spec.as_mut().expect("a spec").containers[0].ports = serde_json::from_value(ports).expect("ports");
+    bench.see(&plain);
+    assert_eq!(
+        bench.writes(),
+        ["plain Failed NodePorts"],
+        "all its ports are the host's"
+    );
+    bench.lose(&first);
+    bench.see(&using("next", 8080, "10.0.0.1"));
+    assert_eq!(bench.writes(), ["next Running"]);
+}
+
+#[test]
 fn grace_periods() {
     let cases = [
         ("ends at SIGTERM", false, 30, 1000),
