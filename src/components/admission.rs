@@ -181,12 +181,10 @@ impl WebhookServer {
         server::router(self.answers.subscribe())
     }
 
-    /// Sets the handler; if there is one already, replaces it once the queues are known.
+    /// Sets or replaces the handler once namespaces and queues are known; before, pods would get wrong queues. Without them the process is not ready either.
     async fn admit(&self, webhooks: Webhooks, stores: &Stores, readiness: &Handle) {
-        if self.answers.borrow().is_some() {
-            stores.namespaces.listed().await;
-            stores.queues.listed().await;
-        }
+        stores.namespaces.listed().await;
+        stores.queues.listed().await;
         self.answers.send_replace(Some(Arc::new(webhooks)));
         // `self` has the sender, so the channel is open.
         let _ = self.open.subscribe().wait_for(|open| *open).await;
@@ -210,6 +208,7 @@ pub async fn run(
         .clone()
         .unwrap_or_else(|| Target::Url(format!("https://{address}")));
     let (bundle, trusted) = watch::channel(None);
+    let (registered, seen) = watch::channel(None);
     let certificates = keeper::keep_certificates(
         context.clone(),
         settings.namespace.clone(),
@@ -217,12 +216,19 @@ pub async fn run(
         Published {
             tls: webhook_server.tls.clone(),
             bundle,
+            registered: seen,
             clients: settings.client_authorities.clone(),
         },
     );
-    let configurations =
-        keeper::keep_configurations(context.clone(), settings.clone(), target, trusted, Arc::clone(&stores));
-    let readiness = context.readiness.handle("webhooks", "no certificate yet");
+    let configurations = keeper::keep_configurations(
+        context.clone(),
+        settings.clone(),
+        target,
+        trusted,
+        registered,
+        Arc::clone(&stores),
+    );
+    let readiness = context.readiness.handle("webhooks", "not served yet");
     let webhooks = Webhooks::new(Lookups::new(&context, Arc::clone(&stores)), settings);
     let answer = context
         .shutdown

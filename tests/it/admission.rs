@@ -264,6 +264,24 @@ async fn a_pod_that_bypassed_the_webhook_waits_until_the_queue_allows_its_namesp
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_a_part_of_a_gpu_is_changed_but_not_removed() {
+    let mut settings = Settings::embedded();
+    settings.common.admission.gpu_sharing = true;
+    let (cluster, _operator) = quick_start(settings).await;
+    let half = json!({"annotations": {"gpu-fraction": "0.5"}});
+    cluster.pod("team", "shares", half).await.unwrap();
+    let pods = cluster.pods("team");
+    let change_to = async |fraction: serde_json::Value| {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {"gpu-fraction": fraction}}}));
+        pods.patch("shares", &PatchParams::default(), &patch).await
+    };
+    let refused = refusal(change_to(json!(null)).await);
+    let says = "the request for a part of a GPU (gpu-fraction, gpu-memory) cannot be removed from a pod";
+    assert!(refused.contains(says), "{refused}");
+    change_to(json!("0.3")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_enforcement_of_queue_labels_pods_are_admitted() {
     for mode in [QueueLabels::Warn, QueueLabels::Off] {
         let (cluster, _operator) = quick_start(with(mode)).await;

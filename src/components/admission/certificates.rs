@@ -1,8 +1,8 @@
 //! The webhooks' certificates: how they are issued, when the next one is issued, and which one is served when.
 //!
 //! Each pair is a certificate authority of its own and one serving certificate signed by it; the authority's key is
-//! not kept. A new pair is issued long before the old one expires, and is served only an hour later: by then every API server
-//! trusts both. Everything is a function of the stored pairs and the time, so replicas that share the store change over
+//! not kept. A new pair is issued long before the old one expires, and is served only an hour later, if the webhook configurations have its authority: by
+//! then every API server trusts both. Everything is a function of the stored pairs, the configurations and the time, so replicas change over
 //! together without communication. Absent: where pairs are stored, and who may write them.
 
 use std::collections::BTreeMap;
@@ -106,9 +106,23 @@ impl Pairs {
     /// The pair to serve, of those that are valid: the newest that has been trusted long enough, or else the oldest.
     #[must_use]
     pub fn served(&self, now: Timestamp) -> Option<&Pair> {
+        self.served_if(|_| true, now)
+    }
+
+    /// The same, where only pairs with a registered authority are trusted.
+    #[must_use]
+    pub fn served_if(&self, is_registered: impl Fn(&Pair) -> bool, now: Timestamp) -> Option<&Pair> {
         let mut valid = self.pairs.iter().filter(|pair| pair.is_valid(now));
-        let trusted = valid.clone().rev().find(|pair| pair.issued_at + OVERLAP <= now);
+        let is_trusted = |pair: &&Pair| pair.issued_at + OVERLAP <= now && is_registered(pair);
+        let trusted = valid.clone().rev().find(is_trusted);
         trusted.or(valid.next())
+    }
+
+    /// Whether a valid pair for the same names is not among the next ones.
+    #[must_use]
+    pub fn loses(&self, next: &Self, now: Timestamp) -> bool {
+        let is_lost = |pair: &Pair| pair.is_valid(now) && !next.pairs.contains(pair);
+        self.names == next.names && self.pairs.iter().any(is_lost)
     }
 
     /// The authorities to trust, as PEM.

@@ -55,7 +55,6 @@ pub fn desired(
     owner: Option<&OwnerReference>,
 ) -> Desired {
     let client = |path: &str| client_config(target, path, bundle);
-    let pods = |operations: &[&str]| rule("", "v1", "pods", "Namespaced", operations);
     let pod_webhook = format!("admission.{}.svc", settings.namespace);
     let common = Common::new(settings);
     let scope = &settings.scope;
@@ -63,7 +62,7 @@ pub fn desired(
     let mutate = MutatingWebhook {
         name: pod_webhook.clone(),
         client_config: client(webhook::MUTATE_POD_PATH),
-        rules: Some(vec![pods(&["CREATE"])]),
+        rules: Some(on_pods(&["CREATE"], settings)),
         reinvocation_policy: Some("IfNeeded".to_owned()),
         failure_policy: Some(common.failure_policy.clone()),
         side_effects: "None".to_owned(),
@@ -84,7 +83,7 @@ pub fn desired(
         ..common.validating(
             pod_webhook.clone(),
             client(webhook::VALIDATE_POD_PATH),
-            pods(&["CREATE", "UPDATE"]),
+            on_pods(&["CREATE", "UPDATE"], settings),
         )
     };
     let unreviewed = ValidatingWebhook {
@@ -96,40 +95,17 @@ pub fn desired(
         ..common.validating(
             format!("unreviewed.{pod_webhook}"),
             client(webhook::VALIDATE_POD_PATH),
-            pods(&["CREATE"]),
+            vec![rule("", "v1", "pods", "Namespaced", &["CREATE"])],
         )
     };
     let validate =
-        |name: &str, path: &str, rule: RuleWithOperations| common.validating(name.to_owned(), client(path), rule);
+        |name: &str, path: &str, rule: RuleWithOperations| common.validating(name.to_owned(), client(path), vec![rule]);
     let topologies = validate(
         &format!("topology.admission.{}.svc", settings.namespace),
         webhook::VALIDATE_TOPOLOGY_PATH,
         rule(group::KAI, "v1alpha1", "topologies", "Cluster", &["CREATE", "UPDATE"]),
     );
-    let on_queues = |operations: &[&str]| rule(group::SCHEDULING, "v2", "queues", "Cluster", operations);
-    let queues = if settings.queue_rules.protect {
-        vec![validate(
-            webhook::QUEUE_NAME,
-            webhook::VALIDATE_QUEUE_PATH,
-            on_queues(&["CREATE", "UPDATE", "DELETE"]),
-        )]
-    } else {
-        let deletions = ValidatingWebhook {
-            // The review only warns, and an uninstallation deletes queues while no webhook answers.
-            failure_policy: Some("Ignore".to_owned()),
-            timeout_seconds: Some(1),
-            ..validate(
-                webhook::QUEUE_DELETION_NAME,
-                webhook::VALIDATE_QUEUE_PATH,
-                on_queues(&["DELETE"]),
-            )
-        };
-        let changes = on_queues(&["CREATE", "UPDATE"]);
-        vec![
-            validate(webhook::QUEUE_NAME, webhook::VALIDATE_QUEUE_PATH, changes),
-            deletions,
-        ]
-    };
+    let queues = of_queues(settings, validate);
     let pod_groups = ValidatingWebhook {
         match_conditions: Some(vec![by_others(settings)]),
         ..validate(
@@ -167,6 +143,36 @@ pub fn desired(
     }
 }
 
+/// The webhooks of queues, as `validate` makes them.
+fn of_queues(
+    settings: &Settings,
+    validate: impl Fn(&str, &str, RuleWithOperations) -> ValidatingWebhook,
+) -> Vec<ValidatingWebhook> {
+    let on_queues = |operations: &[&str]| rule(group::SCHEDULING, "v2", "queues", "Cluster", operations);
+    if settings.queue_rules.protect {
+        return vec![validate(
+            webhook::QUEUE_NAME,
+            webhook::VALIDATE_QUEUE_PATH,
+            on_queues(&["CREATE", "UPDATE", "DELETE"]),
+        )];
+    }
+    let deletions = ValidatingWebhook {
+        // The review only warns, and an uninstallation deletes queues while no webhook answers.
+        failure_policy: Some("Ignore".to_owned()),
+        timeout_seconds: Some(1),
+        ..validate(
+            webhook::QUEUE_DELETION_NAME,
+            webhook::VALIDATE_QUEUE_PATH,
+            on_queues(&["DELETE"]),
+        )
+    };
+    let changes = on_queues(&["CREATE", "UPDATE"]);
+    vec![
+        validate(webhook::QUEUE_NAME, webhook::VALIDATE_QUEUE_PATH, changes),
+        deletions,
+    ]
+}
+
 /// What the validating webhooks have in common.
 struct Common {
     failure_policy: String,
@@ -183,12 +189,12 @@ impl Common {
         &self,
         name: String,
         client_config: WebhookClientConfig,
-        rule: RuleWithOperations,
+        rules: Vec<RuleWithOperations>,
     ) -> ValidatingWebhook {
         ValidatingWebhook {
             name,
             client_config,
-            rules: Some(vec![rule]),
+            rules: Some(rules),
             failure_policy: Some(self.failure_policy.clone()),
             side_effects: "None".to_owned(),
             admission_review_versions: vec!["v1".to_owned()],
@@ -250,6 +256,14 @@ fn rule(group: &str, version: &str, resource: &str, scope: &str, operations: &[&
     }
 }
 
+/// Rules for operations on pods. Ephemeral containers are added by a subresource, and are reviewed where containers may not choose GPUs by themselves.
+fn on_pods(operations: &[&str], settings: &Settings) -> Vec<RuleWithOperations> {
+    let ephemeral = || rule("", "v1", "pods/ephemeralcontainers", "Namespaced", &["UPDATE"]);
+    let mut rules = vec![rule("", "v1", "pods", "Namespaced", operations)];
+    rules.extend(settings.block_nvidia_visible_devices.then(ephemeral));
+    rules
+}
+
 /// The webhooks are called for pods of our scheduler only, so that their failure affects no other pods.
 fn scheduler_matches(settings: &Settings) -> MatchCondition {
     MatchCondition {
@@ -283,8 +297,9 @@ fn something_to_write(settings: &Settings) -> MatchCondition {
     any("something-to-write", reasons, settings)
 }
 
-/// Excludes pods that need no validation. A pod without a GPU portion can be wrong only in its queue, and only when it is created; a
-/// pod that names a known leaf queue is right. The names may be out of date for a moment: then the webhook is called for a pod of a new queue,
+/// Excludes pods that need no validation. A pod without a GPU portion can be wrong in its queue, when it is created, or because it had a GPU portion before.
+/// A pod whose label names a known leaf queue is not checked: its owner may name another queue, which precedes the label, but it would cost too much to
+/// review the pods of every Job for that. The names may be out of date for a moment: then the webhook is called for a pod of a new queue,
 /// and a pod of a deleted queue stays pending with a reason, as if the queue had been deleted after the pod was created.
 fn something_to_check(settings: &Settings, leaves: &BTreeSet<String>) -> MatchCondition {
     let mut reasons = shares(&[
@@ -296,6 +311,10 @@ fn something_to_check(settings: &Settings, leaves: &BTreeSet<String>) -> MatchCo
     reasons.push(format!(
         "(has(object.metadata.annotations) && object.metadata.annotations.exists(key, key.startsWith('{}')))",
         annotation::MIG_PREFIX
+    ));
+    let key = annotation::SHARED_GPU_CONFIG_MAP;
+    reasons.push(format!(
+        "(request.operation == 'UPDATE' && has(oldObject.metadata.annotations) && '{key}' in oldObject.metadata.annotations)"
     ));
     if settings.queue_labels != QueueLabels::Off {
         reasons.push(if leaves.is_empty() || leaves.len() > NAMED_QUEUES_MAX {
@@ -375,6 +394,9 @@ pub trait Configuration: Clone + PartialEq {
     /// `self` merged with the object in the API server: fields that we set are ours, all others stay.
     #[must_use]
     fn onto(&self, live: &Self) -> Self;
+
+    /// The authorities that certificates of each webhook are checked with, as PEM.
+    fn authorities(&self) -> Vec<String>;
 }
 
 impl Configuration for MutatingWebhookConfiguration {
@@ -401,6 +423,11 @@ impl Configuration for MutatingWebhookConfiguration {
             metadata: merged_metadata(&self.metadata, &live.metadata),
             webhooks,
         }
+    }
+
+    fn authorities(&self) -> Vec<String> {
+        let webhooks = self.webhooks.iter().flatten();
+        webhooks.map(|webhook| authorities(&webhook.client_config)).collect()
     }
 }
 
@@ -429,6 +456,16 @@ impl Configuration for ValidatingWebhookConfiguration {
             webhooks,
         }
     }
+
+    fn authorities(&self) -> Vec<String> {
+        let webhooks = self.webhooks.iter().flatten();
+        webhooks.map(|webhook| authorities(&webhook.client_config)).collect()
+    }
+}
+
+fn authorities(client: &WebhookClientConfig) -> String {
+    let bundle = client.ca_bundle.as_ref();
+    bundle.map_or_else(String::new, |pem| String::from_utf8_lossy(&pem.0).into_owned())
 }
 
 fn merged<W: Clone>(

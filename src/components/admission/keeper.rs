@@ -1,7 +1,7 @@
 //! Maintains the Secret with the certificates and the webhook configurations. Both are watched, so that changes by others are corrected at
 //! once, and nothing is written without need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Settings;
-use super::certificates::{self, Pairs, Plan};
+use super::certificates::{self, Pair, Pairs, Plan};
 use super::configurations::{self, Configuration, Desired, Target};
 use super::known_queues::KnownQueues;
 use super::lookups;
@@ -35,8 +35,13 @@ use crate::components::watches::{self, Stores};
 
 /// Delay before a failed write is repeated.
 const RETRY: Duration = Duration::from_secs(2);
+/// How long a certificate is served before the one that it replaces is no longer trusted: other replicas may change over a little later.
+const SETTLE: Duration = Duration::from_secs(10);
 /// Maximum sleep, since clocks are adjusted and machines are suspended.
 const SLEEP_MAX: Duration = Duration::from_secs(600);
+
+/// The authorities of every webhook of ours in the API server, as PEM; `None` before they are listed.
+pub type Registered = Option<BTreeSet<String>>;
 
 /// The certificates in use, for the other parts of admission.
 #[derive(Debug)]
@@ -45,6 +50,8 @@ pub struct Published {
     pub tls: watch::Sender<Option<Arc<ServerConfig>>>,
     /// The authorities to trust, as PEM.
     pub bundle: watch::Sender<Option<String>>,
+    /// The authorities that the API servers trust.
+    pub registered: watch::Receiver<Registered>,
     /// The authorities of allowed client certificates, as PEM.
     pub clients: Option<String>,
 }
@@ -59,6 +66,7 @@ pub async fn keep_certificates(context: Context, namespace: String, names: Vec<S
         secret: None,
         last: Pairs::default(),
         served: None,
+        served_since: Instant::now(),
     };
     let shutdown = keeper.context.shutdown.clone();
     shutdown.run_until_cancelled(keeper.run()).await;
@@ -70,10 +78,11 @@ struct CertificateKeeper {
     names: Vec<String>,
     published: Published,
     secret: Option<Secret>,
-    /// The last usable pairs that were stored.
+    /// The pair that is served.
     last: Pairs,
     /// The certificate that is served.
     served: Option<String>,
+    served_since: Instant,
 }
 
 impl CertificateKeeper {
@@ -83,6 +92,7 @@ impl CertificateKeeper {
         let only = config.fields(&format!("metadata.name={}", object::WEBHOOK_SECRET));
         let mut events = watcher(api, only).default_backoff().boxed();
         let mut leading = self.context.leading.clone();
+        let mut registered = self.published.registered.clone();
         let mut synced = false;
         let mut sleep = SLEEP_MAX;
         loop {
@@ -98,6 +108,7 @@ impl CertificateKeeper {
                     Err(error) => warn!(%error, secret = object::WEBHOOK_SECRET, "the webhooks' certificate cannot be watched; trying again"),
                 },
                 Ok(()) = leading.changed() => {}
+                Ok(()) = registered.changed() => {}
                 () = tokio::time::sleep(sleep) => {}
             }
             if synced {
@@ -126,6 +137,8 @@ impl CertificateKeeper {
                 let span = Duration::try_from(until.duration_since(now)).unwrap_or_default();
                 span.clamp(Duration::from_secs(1), SLEEP_MAX)
             }
+            // API servers may not trust another one yet, or still reach a replica that serves it.
+            Ok(Plan::Store(next)) if pairs.loses(&next, now) && !self.is_settled(&next) => SETTLE,
             Ok(Plan::Store(next)) => {
                 self.store(&next).await;
                 RETRY
@@ -184,9 +197,29 @@ impl CertificateKeeper {
         }
     }
 
+    /// The pair to serve.
+    fn served<'a>(&self, pairs: &'a Pairs, now: Timestamp) -> Option<&'a Pair> {
+        let registered = self.published.registered.borrow();
+        let is_registered = |pair: &Pair| {
+            let everywhere =
+                |all: &BTreeSet<String>| all.iter().all(|authorities| authorities.contains(&pair.authority));
+            registered.as_ref().is_some_and(everywhere)
+        };
+        pairs.served_if(is_registered, now)
+    }
+
+    /// Whether one of these pairs has been served for a while.
+    fn is_settled(&self, pairs: &Pairs) -> bool {
+        let is_served = |pair: &Pair| self.served.as_ref() == Some(&pair.certificate);
+        pairs.pairs.iter().any(is_served) && self.served_since.elapsed() >= SETTLE
+    }
+
     fn publish(&mut self, pairs: &Pairs, now: Timestamp) {
-        let Some(served) = pairs.served(now) else { return };
-        self.last = pairs.clone();
+        let Some(served) = self.served(pairs, now) else { return };
+        self.last = Pairs {
+            names: pairs.names.clone(),
+            pairs: vec![served.clone()],
+        };
         metrics::gauge!("unikai_certificate_expiry_timestamp_seconds").set(served.expires_at().as_second() as f64);
         self.published.bundle.send_if_modified(|bundle| {
             let next = Some(pairs.bundle());
@@ -200,6 +233,7 @@ impl CertificateKeeper {
         match certificates::server_config(served, self.published.clients.as_deref()) {
             Ok(config) => {
                 self.served = Some(served.certificate.clone());
+                self.served_since = Instant::now();
                 self.published.tls.send_replace(Some(config));
             }
             Err(error) => warn!(%error, "the webhooks' certificate cannot be served"),
@@ -233,6 +267,7 @@ pub async fn keep_configurations(
     settings: Settings,
     target: Target,
     mut bundle: watch::Receiver<Option<String>>,
+    registered: watch::Sender<Registered>,
     stores: Arc<Stores>,
 ) {
     let readiness = context
@@ -264,6 +299,14 @@ pub async fn keep_configurations(
                 () = sleep_or_wait(wake) => {}
             }
             retry_at = None;
+            if mutating.synced && validating.synced {
+                let seen: Registered = Some(mutating.authorities().chain(validating.authorities()).collect());
+                registered.send_if_modified(|known| {
+                    let changed = *known != seen;
+                    *known = seen;
+                    changed
+                });
+            }
             let Some(pem) = bundle.borrow_and_update().clone() else {
                 continue;
             };
@@ -309,6 +352,14 @@ async fn sleep_or_wait(until: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+/// The names of our configurations, of both kinds.
+const OURS: [&str; 4] = [
+    object::MUTATING_WEBHOOK,
+    object::VALIDATING_WEBHOOK,
+    object::QUEUE_WEBHOOK,
+    object::POD_GROUP_WEBHOOK,
+];
 
 /// The configurations of one kind, as last seen.
 struct Live<K> {
@@ -362,6 +413,12 @@ where
         self.objects
             .get(&desired.name_any())
             .is_some_and(|live| desired.onto(live) == *live)
+    }
+
+    /// The authorities of the webhooks in our configurations.
+    fn authorities(&self) -> impl Iterator<Item = String> {
+        let ours = OURS.iter().filter_map(|name| self.objects.get(*name));
+        ours.flat_map(Configuration::authorities)
     }
 
     /// Whether our ClusterRole owns any of them.

@@ -1,18 +1,26 @@
 //! The facts about the cluster that the rules need: the queues, and the queue that a new pod will run in, as the grouper will see it.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::ListParams;
 use kube::{Api, Client};
+use tokio::sync::watch;
 use tracing::debug;
 
 use super::pods::queue_label::{Source, Tree, Workload};
-use crate::api::Queue;
 use crate::api::names::annotation;
+use crate::api::{PodGroup, Queue};
+use crate::components::grouping::defaults::Defaults;
+use crate::components::grouping::karta::Karta;
 use crate::components::grouping::owners::{Chain, Owners, is_name};
-use crate::components::grouping::rules::{self, Input};
+use crate::components::grouping::rules::{self, Cluster, Input, KindName, Reference, RuleError};
+use crate::components::grouping::workload::Workload as Owner;
 use crate::components::grouping::{Found, Known, skips_grouping};
 use crate::components::runtime_classes::RuntimeClasses;
 use crate::components::watches::Stores;
@@ -34,13 +42,19 @@ pub struct Lookups {
     owners: Owners,
     settings: Arc<Settings>,
     runtime_classes: RuntimeClasses,
+    /// All queues, as of the last change that was seen.
+    tree: Mutex<(watch::Receiver<()>, Tree)>,
 }
 
 impl Lookups {
     /// Reads through the context's client.
     #[must_use]
     pub fn new(context: &Context, stores: Arc<Stores>) -> Self {
+        let mut changes = stores.queues.changes();
+        // They may be listed already.
+        changes.mark_changed();
         Self {
+            tree: Mutex::new((changes, Tree::default())),
             stores,
             reads: context.reads.clone(),
             owners: Owners::new(context.reads.clone(), context.settings.default_priorities.clone()),
@@ -87,28 +101,28 @@ impl Lookups {
         self.runtime_classes.exists(name).await
     }
 
-    /// The queue that a pod will run in. `None` if that is unknown: the pod belongs to a group of another client, its owners cannot be read,
-    /// or the API server does not answer.
+    /// The queue that a pod will run in, and all queues. `None` if that is unknown, as for [`Self::queue`].
     pub async fn workload(&self, pod: &Pod) -> Option<Workload> {
-        let found = tokio::time::timeout(TIMEOUT, self.look_up(pod)).await;
-        found.unwrap_or_else(|_elapsed| {
-            debug!("the queue of a new pod cannot be looked up in time");
-            None
+        in_time(async {
+            let (queue, source) = self.look_up(pod).await?;
+            let mut tree = self.tree();
+            if !tree.contains(&queue)
+                && let Some(found) = self.read_queue(&queue).await.ok()?
+            {
+                tree.insert(&found);
+            }
+            Some(Workload { queue, source, tree })
         })
+        .await
     }
 
-    async fn look_up(&self, pod: &Pod) -> Option<Workload> {
-        let (queue, source) = self.queue(pod).await?;
-        let mut tree = tree(&self.stores);
-        if !tree.contains(&queue)
-            && let Some(found) = self.read_queue(&queue).await.ok()?
-        {
-            tree.insert(&found);
-        }
-        Some(Workload { queue, source, tree })
+    /// The queue that a pod will run in, and where it is named. `None` if that is unknown: the pod belongs to a group of another client, its owners or its
+    /// namespace cannot be read, or the API server does not answer.
+    pub async fn queue(&self, pod: &Pod) -> Option<(String, Source)> {
+        in_time(self.look_up(pod)).await
     }
 
-    async fn queue(&self, pod: &Pod) -> Option<(String, Source)> {
+    async fn look_up(&self, pod: &Pod) -> Option<(String, Source)> {
         if skips_grouping(pod) {
             return self.queue_of_group(pod);
         }
@@ -141,28 +155,67 @@ impl Lookups {
         if let Ok(Found::Skipped) = found {
             return self.queue_of_group(pod);
         }
-        let queue_of = |pod: &Pod| {
-            let input = Input {
-                pod,
-                chain: &chain,
-                settings: &self.settings,
-                cluster: &known,
-            };
-            // A workload that cannot be grouped yet names its queue all the same.
-            rules::group(&input)
-                .ok()
-                .and_then(|grouped| grouped.group.spec.queue)
-                .unwrap_or_else(|| rules::queue(&input))
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let is_shown = self.stores.namespaces.contains("", namespace);
+        let mut cluster = WithNamespace {
+            known,
+            queue: known.namespace_queue(namespace),
+            was_asked: Cell::new(false),
         };
-        let queue = queue_of(pod);
+        let mut queue = self.queue_of(pod, &chain, &cluster);
+        // Where the pod or its workload names a queue, the namespace does not count, and need not be read.
+        if cluster.was_asked.get() && !is_shown {
+            cluster.queue = self.namespace_queue(namespace).await.ok()?;
+            queue = self.queue_of(pod, &chain, &cluster);
+        }
+        let bare = without_label(pod, &self.settings.queue_label_key);
         let source = if queue == self.settings.default_queue {
             Source::Default
-        } else if queue_of(&without_label(pod, &self.settings.queue_label_key)) == queue {
+        } else if self.queue_of(&bare, &chain, &cluster) == queue {
             Source::PodContext
         } else {
             Source::Pod
         };
         Some((queue, source))
+    }
+
+    /// The queue of a pod with these owners.
+    fn queue_of(&self, pod: &Pod, chain: &[Arc<Owner>], cluster: &WithNamespace<'_>) -> String {
+        let input = Input {
+            pod,
+            chain,
+            settings: &self.settings,
+            cluster,
+        };
+        // A workload that cannot be grouped yet names its queue all the same.
+        rules::group(&input)
+            .ok()
+            .and_then(|grouped| grouped.group.spec.queue)
+            .unwrap_or_else(|| rules::queue(&input))
+    }
+
+    /// The queue that a namespace names which the watch does not show. Pods are created only in namespaces that exist.
+    ///
+    /// # Errors
+    /// If the API server does not answer.
+    async fn namespace_queue(&self, name: &str) -> Result<Option<String>, Unanswered> {
+        // No namespace has another name, and this one becomes part of a selector.
+        if !is_name(name, &['-']) {
+            return Err(Unanswered);
+        }
+        let namespaces: Api<Namespace> = Api::all(self.reads.clone());
+        // There is no right to get one.
+        let of_name = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
+        let found = match namespaces.list_metadata(&of_name).await {
+            Ok(found) => found.items.into_iter().next(),
+            Err(error) => {
+                debug!(%error, ns = name, "a namespace cannot be read");
+                None
+            }
+        };
+        let labels = found.ok_or(Unanswered)?.metadata.labels.unwrap_or_default();
+        let queue = labels.get(&self.settings.queue_label_key);
+        Ok(queue.filter(|queue| !queue.is_empty()).cloned())
     }
 
     fn queue_of_group(&self, pod: &Pod) -> Option<(String, Source)> {
@@ -173,18 +226,79 @@ impl Lookups {
             Source::PodContext,
         ))
     }
+
+    /// All queues, as last seen.
+    fn tree(&self) -> Tree {
+        let mut known = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        let (changes, tree) = &mut *known;
+        if changes.has_changed().unwrap_or(true) {
+            changes.mark_unchanged();
+            *tree = all_queues(&self.stores);
+        }
+        tree.clone()
+    }
+}
+
+/// What is found in time.
+fn in_time<T>(look_up: impl Future<Output = Option<T>>) -> impl Future<Output = Option<T>> {
+    tokio::time::timeout(TIMEOUT, look_up).map(|found| {
+        found.unwrap_or_else(|_elapsed| {
+            debug!("the queue of a new pod cannot be looked up in time");
+            None
+        })
+    })
+}
+
+/// The cluster as the grouper will see it, with the namespace of the pod, which the watch may not show yet.
+struct WithNamespace<'a> {
+    known: Known<'a>,
+    /// The queue that the namespace names.
+    queue: Option<String>,
+    /// The rules have read that.
+    was_asked: Cell<bool>,
+}
+
+impl Cluster for WithNamespace<'_> {
+    fn has_priority_class(&self, name: &str) -> bool {
+        self.known.has_priority_class(name)
+    }
+
+    fn pod_group(&self, namespace: &str, name: &str) -> Option<Arc<PodGroup>> {
+        self.known.pod_group(namespace, name)
+    }
+
+    fn namespace_queue(&self, _: &str) -> Option<String> {
+        self.was_asked.set(true);
+        self.queue.clone()
+    }
+
+    fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<Arc<Pod>> {
+        self.known.pods(namespace, labels)
+    }
+
+    fn object(&self, wanted: &Reference) -> Result<Arc<Owner>, RuleError> {
+        self.known.object(wanted)
+    }
+
+    fn kartas(&self, kind: &KindName) -> Result<Arc<Vec<Karta>>, RuleError> {
+        self.known.kartas(kind)
+    }
+
+    fn defaults(&self) -> Result<Arc<Defaults>, RuleError> {
+        self.known.defaults()
+    }
 }
 
 /// The queues that can run pods of every namespace, as last seen.
 #[must_use]
 pub fn open_leaves(stores: &Stores) -> BTreeSet<String> {
-    let tree = tree(stores);
+    let tree = all_queues(stores);
     let open = tree.leaves(None).into_iter().filter(|leaf| tree.is_open(leaf));
     open.map(str::to_owned).collect()
 }
 
 /// All queues, as last seen.
-fn tree(stores: &Stores) -> Tree {
+fn all_queues(stores: &Stores) -> Tree {
     stores.queues.list().iter().map(|queue| &**queue).collect()
 }
 

@@ -26,7 +26,7 @@ pub struct PodContext<'a> {
     pub random: &'a str,
 }
 
-/// Mutates a pod on creation.
+/// Mutates a pod on creation, and the ephemeral containers that an update adds.
 #[must_use]
 pub fn mutate(request: &Request, context: PodContext, settings: &Settings) -> Verdict {
     let pod = match ours(request, settings) {
@@ -37,19 +37,10 @@ pub fn mutate(request: &Request, context: PodContext, settings: &Settings) -> Ve
     let before = pod.clone();
     let rules = || -> Result<json_patch::Patch, String> {
         let mut pod = pod;
-        namespace(&mut pod, &request.namespace)?;
-        gpu_sharing::mutate(&mut pod, context.random)?;
-        if settings.hami_core {
-            hami_core::mutate(&mut pod)?;
-        }
-        if settings.block_nvidia_visible_devices {
-            device_access::mutate(&mut pod)?;
-        }
-        if context.has_runtime_class {
-            runtime_class::mutate(&mut pod, &settings.gpu_fraction_runtime_class);
-        }
-        if let Some(workload) = context.workload {
-            queue_label::mutate(&mut pod, workload, settings);
+        if request.operation == Operation::Create {
+            mutate_new(&mut pod, &request.namespace, context, settings)?;
+        } else if settings.block_nvidia_visible_devices {
+            device_access::mutate_update(&mut pod, request.old_object.read().ok().as_ref());
         }
         difference(&before, &pod).map_err(|error| error.to_string())
     };
@@ -60,6 +51,24 @@ pub fn mutate(request: &Request, context: PodContext, settings: &Settings) -> Ve
         },
         Err(message) => Verdict::deny(message),
     }
+}
+
+fn mutate_new(pod: &mut Pod, in_namespace: &str, context: PodContext, settings: &Settings) -> Result<(), String> {
+    namespace(pod, in_namespace)?;
+    gpu_sharing::mutate(pod, context.random)?;
+    if settings.hami_core {
+        hami_core::mutate(pod)?;
+    }
+    if settings.block_nvidia_visible_devices {
+        device_access::mutate(pod)?;
+    }
+    if context.has_runtime_class {
+        runtime_class::mutate(pod, &settings.gpu_fraction_runtime_class);
+    }
+    if let Some(workload) = context.workload {
+        queue_label::mutate(pod, workload, settings);
+    }
+    Ok(())
 }
 
 /// Validates a pod. On update only the changed parts are checked, so that a changed setting never makes an existing pod
@@ -80,6 +89,9 @@ pub fn validate(request: &Request, workload: Option<&Workload>, settings: &Setti
             return Err(format!("the pod has {excess}"));
         }
         gpu_sharing::validate(&pod, old.as_ref(), settings)?;
+        if let Some(old) = &old {
+            gpu_sharing::validate_update(&pod, old)?;
+        }
         if settings.block_nvidia_visible_devices {
             device_access::validate(&pod, old.as_ref())?;
         }

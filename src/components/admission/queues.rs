@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::review::{Operation, Request, Verdict};
+use super::review::{Document, Operation, Request, Verdict};
 use crate::api::Queue;
 use crate::api::names::annotation;
 use crate::api::quantity::Amount;
@@ -29,10 +29,10 @@ pub struct Rules {
     pub protect: bool,
 }
 
-/// The parent that a created or changed queue names.
+/// The parent that a created or changed queue names, if the rules need it.
 #[must_use]
 pub fn parent(request: &Request) -> Option<String> {
-    if !matches!(request.operation, Operation::Create | Operation::Update) {
+    if !matches!(request.operation, Operation::Create | Operation::Update) || is_unaffected(request) {
         return None;
     }
     let queue: Queue = request.object.read().ok()?;
@@ -45,8 +45,28 @@ pub fn validate(request: &Request, find: &Find<'_>, rules: Rules) -> Verdict {
     match request.operation {
         Operation::Connect => Verdict::allow(),
         Operation::Delete => deletion(request, rules.protect),
-        Operation::Create | Operation::Update => change(request, find, rules.quotas),
+        Operation::Create | Operation::Update => {
+            let verdict = change(request, find, rules.quotas);
+            let denial = verdict.denial.filter(|_| !is_unaffected(request));
+            Verdict { denial, ..verdict }
+        }
     }
+}
+
+/// Whether an update changes nothing that the rules read, or the queue is being deleted. Such an update is not refused for an older fault: finalizers are
+/// removed by updates, also from a queue whose parent is gone.
+fn is_unaffected(request: &Request) -> bool {
+    if request.operation != Operation::Update {
+        return false;
+    }
+    let read = |object: &Document| {
+        let Queue { metadata, spec, .. } = object.read().ok()?;
+        let mut annotations = metadata.annotations.unwrap_or_default();
+        let keys = [annotation::ALLOWED_NAMESPACES, annotation::QUOTA_SCHEDULE];
+        Some((spec, keys.map(|key| annotations.remove(key))))
+    };
+    let (object, old) = (read(&request.object), read(&request.old_object));
+    request.is_of_deleted() || object.is_some() && object == old
 }
 
 /// The children are those that the queue's status lists, which the user can see.

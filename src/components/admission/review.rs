@@ -36,6 +36,27 @@ pub struct Request {
     pub old_object: Document,
 }
 
+impl Request {
+    /// Whether the object is being deleted, so that only its finalizers matter. They are removed by updates.
+    #[must_use]
+    pub fn is_of_deleted(&self) -> bool {
+        let object = self.object.read::<Deleted>();
+        object.is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
+    }
+}
+
+/// The field of an object that is being deleted.
+#[derive(Deserialize)]
+struct Deleted {
+    metadata: DeletedMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeletedMetadata {
+    deletion_timestamp: Option<String>,
+}
+
 /// An object of a request, kept as text: each rule decodes the fields that it needs. A JSON tree would take hundreds of times
 /// the memory of the text.
 #[derive(Debug, Clone, Default, Deserialize)]

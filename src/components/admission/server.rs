@@ -16,6 +16,7 @@ use axum::{Json, Router};
 use axum_server::tls_rustls::RustlsConfig;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
+use k8s_openapi::api::core::v1::Pod;
 use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -23,13 +24,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::body::{Bodies, Body};
-use super::connections::{Connections, IDLE};
+use super::connections::{Connections, IDLE, OfConnection};
 use super::handshakes::Handshakes;
 use super::lookups::{Lookups, Unanswered};
 use super::pods::PodContext;
 use super::pods::gpu_sharing::random_suffix;
+use super::pods::queue_label::{Tree, Workload};
 use super::review::{Answer, Operation, Request, Review, Verdict};
-use super::{Settings, hints, pod_groups, pods, queues, topologies};
+use super::{QueueLabels, Settings, hints, pod_groups, pods, queues, topologies};
 use crate::api::limits;
 use crate::api::names::webhook;
 use crate::components::fractions::is_fractional;
@@ -155,7 +157,7 @@ async fn mutate_pod(answers: Shared, request: HttpRequest) -> Response {
         Err(status) => return status.into_response(),
     };
     let rule = async |request: &Request| {
-        let workload = webhooks.workload(request).await;
+        let workload = webhooks.missing_label(request).await;
         let context = PodContext {
             workload: workload.as_ref(),
             has_runtime_class: webhooks.has_runtime_class(request).await,
@@ -256,8 +258,10 @@ impl Webhooks {
         request: HttpRequest,
         rule: impl AsyncFnOnce(&Request) -> Verdict,
     ) -> Result<(String, Verdict), Refusal> {
+        let connection = request.extensions().get::<OfConnection>().cloned();
         let body = self.bodies.read(request).await;
         let Body { text, place } = body.map_err(|(status, why)| (status, why.to_owned()))?;
+        let _handled = connection.as_ref().map(OfConnection::handle);
         let (review, weight) = read(&text, kind)?;
         drop(text);
         let permits = u32::try_from(weight.max(LEAST_WEIGHT)).unwrap_or(u32::MAX);
@@ -276,14 +280,34 @@ impl Webhooks {
         Ok((review.request.uid, verdict))
     }
 
-    /// The queue of a new pod of ours, if a rule needs it.
-    async fn workload(&self, request: &Request) -> Option<pods::queue_label::Workload> {
-        if request.operation != Operation::Create || self.settings.queue_labels == super::QueueLabels::Off {
+    /// The queue for the label of a new pod that has none.
+    async fn missing_label(&self, request: &Request) -> Option<Workload> {
+        let pod = self.created(request)?;
+        let label = pod.metadata.labels.as_ref();
+        let label = label.and_then(|labels| labels.get(&self.settings.queue_label_key));
+        if label.is_some_and(|queue| !queue.is_empty()) {
             return None;
         }
-        let mut pod = pods::ours(request, &self.settings).ok()??;
+        let (queue, source) = self.lookups.queue(&pod).await?;
+        let tree = Tree::default();
+        Some(Workload { queue, source, tree })
+    }
+
+    /// The queue of a new pod, if a rule needs it.
+    async fn workload(&self, request: &Request) -> Option<Workload> {
+        self.lookups.workload(&self.created(request)?).await
+    }
+
+    /// A new pod of ours, if rules need its queue.
+    fn created(&self, request: &Request) -> Option<Pod> {
+        let settings = &self.settings;
+        let exempt = settings.exempt_namespaces().contains(&&*request.namespace);
+        if request.operation != Operation::Create || settings.queue_labels == QueueLabels::Off || exempt {
+            return None;
+        }
+        let mut pod = pods::ours(request, settings).ok()??;
         pod.metadata.namespace.get_or_insert_with(|| request.namespace.clone());
-        self.lookups.workload(&pod).await
+        Some(pod)
     }
 
     /// The verdict on a queue. Its parent is read where it must exist and the watch does not show it: both may have been created together.
@@ -313,6 +337,9 @@ impl Webhooks {
 
     /// Whether the cluster has the runtime class for the pod, if a rule needs it.
     async fn has_runtime_class(&self, request: &Request) -> bool {
+        if request.operation != Operation::Create {
+            return false;
+        }
         let class = &self.settings.gpu_fraction_runtime_class;
         let asked = pods::ours(request, &self.settings);
         let wanted =

@@ -325,6 +325,31 @@ fn pods_that_need_no_mutation_are_not_reviewed() {
 }
 
 #[test]
+fn ephemeral_containers_are_reviewed_where_containers_may_not_choose_gpus() {
+    let rules = |block_nvidia_visible_devices| {
+        let settings = Settings {
+            block_nvidia_visible_devices,
+            ..settings()
+        };
+        let target = Target::Url("https://192.0.2.7:9443".to_owned());
+        let Desired { mutating, validating } = desired(&settings, &target, "PEM", &BTreeSet::new(), None);
+        let mutate = mutating.webhooks.unwrap()[0].rules.clone();
+        let validate = validating[0].webhooks.clone().unwrap()[0].rules.clone();
+        [mutate, validate].map(|rules| {
+            let rules = rules.unwrap().into_iter();
+            let row = |rule: RuleWithOperations| [rule.resources.unwrap(), rule.operations.unwrap()].concat().join(" ");
+            rules.map(row).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(rules(false), [vec!["pods CREATE"], vec!["pods CREATE UPDATE"]]);
+    let ephemeral = "pods/ephemeralcontainers UPDATE";
+    assert_eq!(
+        rules(true),
+        [vec!["pods CREATE", ephemeral], vec!["pods CREATE UPDATE", ephemeral]]
+    );
+}
+
+#[test]
 fn a_pod_with_a_known_leaf_queue_is_not_reviewed() {
     let check = |leaves: BTreeSet<String>| something_to_check(&settings(), &leaves).expression;
     let queue = "object.metadata.labels['kai.scheduler/queue']";

@@ -1,8 +1,8 @@
 //! Opt-in: a container sees only the GPUs that it was given.
 //!
 //! Many CUDA images set `NVIDIA_VISIBLE_DEVICES=all`, which shows a container every GPU of its node. So a container that
-//! requests no GPU gets `void`, and one that requests some may not set the variable itself. The container that shares a
-//! GPU is left alone, because the binder sets the variable for it; so is one with resource claims, whose driver does.
+//! requests no GPU gets `void`, and one that requests some may not set the variable itself. Ephemeral containers, which can request none, get `void`.
+//! The container that shares a GPU is left alone, because the binder sets the variable for it; so is one with resource claims, whose driver does.
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 
@@ -18,10 +18,20 @@ pub fn mutate(pod: &mut Pod) -> Result<(), String> {
     let exempt = fraction_container(pod)?.map(|container| container.name.clone());
     for container in containers_mut(pod) {
         if exempt.as_ref() != Some(&container.name) && !gets_gpus(container) {
-            hide(container);
+            hide(&mut container.env);
         }
     }
     Ok(())
+}
+
+/// Hides GPUs from the ephemeral containers that an update adds; others cannot be changed any more.
+pub fn mutate_update(pod: &mut Pod, old: Option<&Pod>) {
+    let containers = pod.spec.as_mut().and_then(|spec| spec.ephemeral_containers.as_mut());
+    for container in containers.into_iter().flatten() {
+        if old.and_then(|old| environment(old, &container.name)).is_none() {
+            hide(&mut container.env);
+        }
+    }
 }
 
 /// Refuses a container that chooses GPUs by itself. Faults of the old version of the pod are accepted.
@@ -34,25 +44,45 @@ pub fn validate(pod: &Pod, old: Option<&Pod>) -> Result<(), String> {
         Err(fault) if old.is_some_and(|old| fraction_container(old).is_err_and(|known| known == fault)) => None,
         Err(fault) => return Err(fault),
     };
-    for container in containers(pod).filter(|container| Some(container.name.as_str()) != exempt) {
-        let before = old.and_then(|old| containers(old).find(|before| before.name == container.name));
-        if before.is_some_and(|before| before.env == container.env) {
+    // The container that shared a GPU was exempt: it may refer to the GPU of another pod.
+    let was_exempt = old.and_then(|old| fraction_container(old).ok()?);
+    for (name, variables) in environments(pod).filter(|(name, _)| Some(*name) != exempt) {
+        let before = old.filter(|_| was_exempt.is_none_or(|container| container.name != name));
+        if before.and_then(|old| environment(old, name)) == Some(variables) {
             continue;
         }
-        for variable in container
-            .env
+        for variable in variables
             .iter()
-            .flatten()
             .filter(|variable| variable.name == env::NVIDIA_VISIBLE_DEVICES)
         {
-            judge(container, variable)?;
+            judge(name, variable)?;
         }
     }
     Ok(())
 }
 
-fn judge(container: &Container, variable: &EnvVar) -> Result<(), String> {
-    let (name, key) = (&container.name, env::NVIDIA_VISIBLE_DEVICES);
+/// The names and variables of all containers, ephemeral ones included.
+fn environments(pod: &Pod) -> impl Iterator<Item = (&str, &[EnvVar])> {
+    let spec = pod.spec.as_ref();
+    let ephemeral = spec.and_then(|spec| spec.ephemeral_containers.as_deref());
+    let ephemeral = ephemeral
+        .unwrap_or_default()
+        .iter()
+        .map(|container| (&container.name, &container.env));
+    let all = containers(pod).map(|container| (&container.name, &container.env));
+    all.chain(ephemeral)
+        .map(|(name, variables)| (name.as_str(), variables.as_deref().unwrap_or_default()))
+}
+
+/// The variables of a container, if the pod has it.
+fn environment<'a>(pod: &'a Pod, name: &str) -> Option<&'a [EnvVar]> {
+    environments(pod)
+        .find(|(other, _)| *other == name)
+        .map(|(_, variables)| variables)
+}
+
+fn judge(name: &str, variable: &EnvVar) -> Result<(), String> {
+    let key = env::NVIDIA_VISIBLE_DEVICES;
     match (variable.value.as_deref().unwrap_or_default(), &variable.value_from) {
         ("void" | "none", _) | ("", None) => Ok(()),
         ("", Some(_)) => Err(format!(
@@ -78,8 +108,8 @@ fn gets_gpus(container: &Container) -> bool {
     gpus.any(|(_, amount)| amount.0 != "0") || resources.claims.as_ref().is_some_and(|claims| !claims.is_empty())
 }
 
-fn hide(container: &mut Container) {
-    let variables = container.env.get_or_insert_default();
+fn hide(variables: &mut Option<Vec<EnvVar>>) {
+    let variables = variables.get_or_insert_default();
     match variables
         .iter_mut()
         .find(|variable| variable.name == env::NVIDIA_VISIBLE_DEVICES)

@@ -18,6 +18,7 @@ use crate::api::gpu_request::{self, Named};
 use crate::api::names::{annotation, env, resource};
 use crate::components::admission::Settings;
 use crate::components::fractions::{Place, capabilities, direct, fraction_place, is_fractional};
+use crate::components::pods::is_bound;
 
 /// The characters of a random suffix: no similar ones, and no vowels, so that no words appear.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -107,6 +108,34 @@ pub fn validate(pod: &Pod, old: Option<&Pod>, settings: &Settings) -> Result<(),
     }
     let read = gpu_request::read(request.asked.into_iter(), request.named);
     read.map(drop).map_err(|invalid| invalid.in_kais_words())
+}
+
+/// Refuses changes of a pod without a node after which its containers would not refer to the ConfigMaps of its own GPU: references cannot be changed.
+///
+/// # Errors
+/// What cannot be changed, for the user.
+pub fn validate_update(pod: &Pod, old: &Pod) -> Result<(), String> {
+    let (before, after) = (references(old), references(pod));
+    // A pod without references shared no GPU, or was created without review.
+    if is_bound(old) || before.is_none() || before == after {
+        return Ok(());
+    }
+    let change = match after {
+        Some((Err(unknown), _)) => return Err(unknown),
+        None if !is_fractional(pod) => {
+            "the request for a part of a GPU (gpu-fraction, gpu-memory) cannot be removed from a pod"
+        }
+        _ => "gpu-fraction-container-name and runai/shared-gpu-configmap of a pod cannot be changed",
+    };
+    Err(format!(
+        "{change}: the references of its containers to the GPU are written when it is created. Delete the pod and create it again"
+    ))
+}
+
+/// The container that refers to the ConfigMaps of the pod's GPU, and the prefix of their names. `None` for pods that share no GPU, or were created without review.
+fn references(pod: &Pod) -> Option<(Result<Place, String>, &str)> {
+    let prefix = annotation_of(pod, annotation::SHARED_GPU_CONFIG_MAP)?;
+    is_fractional(pod).then(|| (fraction_place(pod), prefix))
 }
 
 /// The container that gets the GPU portion; `None` for pods without a sharing request.

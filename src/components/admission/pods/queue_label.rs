@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -18,22 +19,22 @@ use crate::components::admission::{QueueLabels, Settings};
 /// Limit on queues in a message.
 const SUGGESTIONS_MAX: usize = 5;
 
-/// The queues of the cluster, each with its parent, and who may submit to them.
+/// The queues of the cluster, each with its parent, and who may submit to them. Clones share them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tree(QueueAccess);
+pub struct Tree(Arc<QueueAccess>);
 
 impl<'a> FromIterator<&'a Queue> for Tree {
     fn from_iter<I: IntoIterator<Item = &'a Queue>>(queues: I) -> Self {
-        let mut tree = Self::default();
-        queues.into_iter().for_each(|queue| tree.insert(queue));
-        tree
+        let mut access = QueueAccess::default();
+        queues.into_iter().for_each(|queue| access.put_queue(queue));
+        Self(Arc::new(access))
     }
 }
 
 impl Tree {
     /// Adds or changes a queue.
     pub fn insert(&mut self, queue: &Queue) {
-        self.0.put_queue(queue);
+        Arc::make_mut(&mut self.0).put_queue(queue);
     }
 
     /// Whether the queue exists.
@@ -69,7 +70,7 @@ pub struct Workload {
     pub queue: String,
     /// Where it is named.
     pub source: Source,
-    /// All queues.
+    /// All queues; none if only the name counts, as for mutation.
     pub tree: Tree,
 }
 

@@ -1,4 +1,5 @@
 mod agreement;
+mod updates;
 
 use serde_json::{Value, json};
 

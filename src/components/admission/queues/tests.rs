@@ -166,6 +166,33 @@ fn a_quota_lowered_below_those_of_children_draws_warnings() {
     assert_eq!(unlimited, Verdict::allow());
 }
 
+#[test]
+fn an_update_is_not_refused_for_a_fault_that_it_does_not_concern() {
+    let orphan = |finalizers: Value| {
+        let metadata = json!({"name": "kid", "finalizers": finalizers});
+        json!({"metadata": metadata, "spec": {"parentQueue": "nobody", "resources": {}}})
+    };
+    let told = |object: &Value, old: &Value| {
+        let verdict = warnings("UPDATE", object, old, &[]);
+        verdict.denial.map(|denial| denial.message)
+    };
+    let (old, freed) = (orphan(json!(["foregroundDeletion"])), orphan(json!([])));
+    assert_eq!(told(&freed, &old), None, "only a finalizer is gone");
+
+    let mut changed = freed.clone();
+    changed["spec"]["priority"] = json!(5);
+    let missing =
+        "queue kid: its parent queue nobody does not exist. Create nobody first, or choose another parentQueue";
+    assert_eq!(told(&changed, &old).as_deref(), Some(missing));
+    changed["metadata"]["deletionTimestamp"] = json!("2026-03-01T12:00:00Z");
+    assert_eq!(told(&changed, &old), None, "it is being deleted");
+
+    let mut closed = freed.clone();
+    closed["metadata"]["annotations"] = json!({"unikai.dev/allowed-namespaces": "Team A"});
+    assert!(told(&closed, &freed).is_some_and(|told| told.contains("can be no namespace")));
+    assert_eq!(told(&closed, &closed), None);
+}
+
 fn deleted(queue: &Value, protect: bool) -> Verdict {
     judged("DELETE", &Value::Null, queue, &[], protect)
 }

@@ -2,7 +2,9 @@ use axum::body::Body;
 use futures::FutureExt;
 
 use super::*;
+use crate::components::admission::WebhookServer;
 use crate::components::admission::pods::tests::settings;
+use crate::components::readiness::Readiness;
 use crate::components::tests::idle_context;
 use crate::components::watches::Stores;
 
@@ -140,4 +142,112 @@ async fn a_queue_may_be_created_right_after_its_parent() {
         denial("dad").await.as_deref(),
         Some("queue kid: its parent queue dad cannot be read now. Try again")
     );
+}
+
+#[cfg(feature = "devcluster")]
+#[tokio::test(start_paused = true)]
+async fn a_queue_whose_parent_cannot_be_read_may_lose_a_finalizer() {
+    use serde_json::json;
+
+    use crate::components::tests::lab::{Lab, refuse};
+    use crate::devcluster::apiserver::{Match, Times};
+
+    let lab = Lab::start(crate::components::Settings::default(), &[]).await;
+    lab.fault(Match::verb_on("get", "queues"), refuse(503), Times::Always);
+    let quotas = Settings {
+        queue_rules: queues::Rules {
+            quotas: true,
+            protect: false,
+        },
+        ..settings()
+    };
+    let webhooks = Webhooks::new(Lookups::new(&lab.context, Arc::clone(&lab.stores)), quotas);
+    let kid = json!({"metadata": {"name": "kid"}, "spec": {"parentQueue": "gone", "resources": {}}});
+    let request = json!({"uid": "u", "name": "kid", "operation": "UPDATE", "object": kid, "oldObject": kid});
+    let request: Request = serde_json::from_value(request).unwrap();
+    assert_eq!(webhooks.review_queue(&request).await.denial, None);
+}
+
+/// Requests about new pods of the Job `train`, and an API server in this process.
+#[cfg(feature = "devcluster")]
+mod new_pods {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::components::tests::lab::{Lab, MOMENT};
+    use crate::devcluster::apiserver::{Effect, Match, Times};
+
+    fn review(namespace: &str, job: &Value, labels: &Value) -> HttpRequest {
+        let owners =
+            json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job, "controller": true}]);
+        let metadata = json!({"namespace": namespace, "name": "p", "labels": labels, "ownerReferences": owners});
+        let pod =
+            json!({"metadata": metadata, "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main"}]}});
+        let request = json!({"uid": "u", "namespace": namespace, "operation": "CREATE", "object": pod});
+        HttpRequest::new(Body::from(json!({"request": request}).to_string()))
+    }
+
+    /// The handler, as the routes get it.
+    fn shared(lab: &Lab) -> Shared {
+        let webhooks = Webhooks::new(Lookups::new(&lab.context, Arc::clone(&lab.stores)), settings());
+        State(watch::channel(Some(Arc::new(webhooks))).1)
+    }
+
+    async fn text(response: Response) -> String {
+        assert_eq!(response.status(), StatusCode::OK);
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_label_is_written_without_a_look_at_its_queue_and_one_that_is_there_without_any() {
+        let lab = Lab::start(crate::components::Settings::default(), &["team"]).await;
+        lab.install_definitions().await;
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}});
+        let metadata = json!({"namespace": "team", "name": "train", "labels": {"project": "missing"}});
+        let job =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}});
+        let job = lab.create(job).await["metadata"]["uid"].clone();
+        let count = |resource: &str| {
+            lab.fault(
+                Match::verb_on("get", resource),
+                Effect::Delay(MOMENT / 10),
+                Times::Always,
+            )
+        };
+        let (owners, queues) = (count("jobs"), count("queues"));
+        let shared = shared(&lab);
+        let named = json!({"kai.scheduler/queue": "missing"});
+        let answer = text(mutate_pod(shared.clone(), review("team", &job, &named)).await).await;
+        assert!(!answer.contains("patch"), "{answer}");
+        assert_eq!((lab.struck(owners), lab.struck(queues)), (0, 0));
+        let answer = text(mutate_pod(shared.clone(), review("team", &job, &json!({}))).await).await;
+        assert!(answer.contains("patch"), "{answer}");
+        assert_eq!((lab.struck(owners), lab.struck(queues)), (1, 0));
+        let answer = text(validate_pod(shared, review("team", &job, &named)).await).await;
+        assert!(answer.contains("queue \\\"missing\\\""), "{answer}");
+        assert_eq!(lab.struck(queues), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_in_exempt_namespaces_draw_the_warning_without_a_look_at_their_owners() {
+        let lab = Lab::start(crate::components::Settings::default(), &[]).await;
+        lab.fault(Match::verb_on("get", "jobs"), Effect::Hang, Times::Always);
+        let since = Instant::now();
+        let answer = text(validate_pod(shared(&lab), review("kube-system", &json!("j"), &json!({}))).await).await;
+        assert!(
+            answer.contains("pods in namespace kube-system are not reviewed"),
+            "{answer}"
+        );
+        assert!(since.elapsed() < MOMENT);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_answered_before_namespaces_and_queues_are_listed() {
+    let (server, stores) = (WebhookServer::default(), Stores::default());
+    let readiness = Readiness::default().handle("webhooks", "not served yet");
+    let admit = server.admit(webhooks(), &stores, &readiness);
+    let waits = tokio::time::timeout(Duration::from_secs(3_600), admit).await;
+    assert!(waits.is_err() && server.answers.borrow().is_none());
 }

@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -29,4 +29,21 @@ fn aliases_of_a_topology_are_unique() {
             "invalid topology aliases: aliases must be unique within the topology; duplicated: [rack]; an alias must not equal a nodeLabel; conflicting: [rack]"
         )
     );
+}
+
+#[test]
+fn an_update_is_not_refused_for_aliases_that_it_does_not_change() {
+    let topology = |alias: &str| {
+        let levels = json!([{"nodeLabel": "zone", "alias": "z"}, {"nodeLabel": "rack", "alias": alias}]);
+        json!({"apiVersion": "kai.scheduler/v1alpha1", "kind": "Topology", "metadata": {"name": "t"}, "spec": {"levels": levels}})
+    };
+    let is_allowed = |object: &Value, old: &Value| {
+        let request = json!({"uid": "u", "operation": "UPDATE", "object": object, "oldObject": old});
+        validate(&serde_json::from_value(request).unwrap()).is_allowed()
+    };
+    let (right, mut wrong) = (topology("r"), topology("z"));
+    assert!(!is_allowed(&wrong, &right));
+    assert!(is_allowed(&wrong, &wrong), "it was so before");
+    wrong["metadata"]["deletionTimestamp"] = json!("2026-03-01T12:00:00Z");
+    assert!(is_allowed(&wrong, &right), "it is being deleted");
 }

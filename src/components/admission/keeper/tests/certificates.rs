@@ -6,9 +6,11 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConnection};
 
+use super::configurations::KINDS;
 use super::*;
 use crate::components::Settings;
 use crate::components::admission::certificates::{Pair, authorities};
+use crate::components::admission::configurations::tests::settings;
 use crate::components::tests::TimeOfDay;
 use crate::components::tests::recorded::Metrics;
 
@@ -41,6 +43,7 @@ fn issued(minutes: i64, names: &[String]) -> Pairs {
 /// An API server, before any process serves webhooks.
 struct Case {
     lab: Lab,
+    registered: watch::Sender<Registered>,
     warnings: Warnings,
     _time: TimeOfDay,
 }
@@ -57,6 +60,7 @@ impl Case {
         Self {
             _time: TimeOfDay::simulated(at(0)),
             lab: Lab::start(Settings::default(), &["kai-scheduler"]).await,
+            registered: watch::channel(Some(BTreeSet::new())).0,
             warnings: Warnings::from_now_on(),
         }
     }
@@ -82,7 +86,12 @@ impl Case {
     fn start_with(&self, clients: Option<String>) -> Replica {
         let (bundle, bundle_seen) = watch::channel(None);
         let (tls, tls_seen) = watch::channel(None);
-        let published = Published { tls, bundle, clients };
+        let published = Published {
+            tls,
+            bundle,
+            registered: self.registered.subscribe(),
+            clients,
+        };
         let context = self.lab.context.clone();
         Replica {
             tls: tls_seen,
@@ -94,6 +103,33 @@ impl Case {
                 published,
             )),
         }
+    }
+
+    /// With a process that registers the webhooks, too.
+    fn start_registering(&self) -> Replica {
+        let replica = self.start();
+        tokio::spawn(keep_configurations(
+            self.lab.context.clone(),
+            settings(),
+            Target::Url("https://192.0.2.7:9443".to_owned()),
+            replica.bundle.clone(),
+            self.registered.clone(),
+            Arc::clone(&self.lab.stores),
+        ));
+        replica
+    }
+
+    /// The webhooks have the authorities of these pairs.
+    fn register(&self, pairs: &[&Pair]) {
+        let bundle = pairs.iter().map(|pair| pair.authority.as_str()).collect();
+        self.registered.send_replace(Some(BTreeSet::from([bundle])));
+    }
+
+    /// Somebody stores other pairs.
+    async fn store(&self, pairs: &Pairs) {
+        let data = pairs.to_data().into_iter();
+        let data: BTreeMap<String, ByteString> = data.map(|(key, value)| (key, ByteString(value))).collect();
+        self.lab.patch(&secret(), json!({"data": data})).await;
     }
 
     /// What is stored.
@@ -289,6 +325,66 @@ async fn after_sixty_days_a_new_pair_is_trusted_then_served_and_the_old_one_drop
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_pair_is_served_once_the_webhooks_have_its_authority() {
+    let old = issued(5 - days(60), &names());
+    let case = Case::with(&old).await;
+    case.register(&[&old.pairs[0]]);
+    let replica = case.start();
+    sleep(minutes(5 + 180)).await;
+    let both = case.stored().await.pairs;
+    assert_eq!(case.ages().await, [5 - days(60), 5], "the old one is in use");
+    assert!(replica.trusts(&[&both[0], &both[1]]) && replica.serves(&both[0]));
+    case.register(&[&both[0], &both[1]]);
+    sleep(MOMENT).await;
+    assert!(replica.serves(&both[1]));
+    assert_eq!(
+        case.ages().await.len(),
+        2,
+        "other replicas may not have changed over yet"
+    );
+    sleep(SETTLE + seconds(1)).await;
+    assert_eq!(case.ages().await, [5]);
+    assert!(replica.trusts(&[&both[1]]) && replica.serves(&both[1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pair_without_a_registered_authority_is_served_when_the_old_one_has_expired() {
+    let old = issued(65 - days(90), &names());
+    let case = Case::with(&old).await;
+    case.register(&[&old.pairs[0]]);
+    let replica = case.start();
+    sleep(minutes(62)).await;
+    assert!(replica.serves(&old.pairs[0]));
+    sleep(minutes(20)).await;
+    assert_eq!(case.ages().await, [0]);
+    assert!(replica.serves(&case.stored().await.pairs[0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_configurations_cannot_be_written_the_old_certificate_is_served() {
+    let (old, new) = (issued(-180, &names()), issued(-150, &names()));
+    let case = Case::with(&old).await;
+    let replica = case.start_registering();
+    sleep(MOMENT).await;
+    let rules = KINDS.map(|kind| {
+        case.lab
+            .fault(Match::verb_on("update", kind), refuse(403), Times::Always)
+    });
+    let pairs = [old.pairs.clone(), new.pairs.clone()].concat();
+    case.store(&Pairs { pairs, ..old.clone() }).await;
+    sleep(minutes(1)).await;
+    assert!(replica.serves(&old.pairs[0]));
+    assert_eq!(case.ages().await, [-180, -150]);
+    for rule in rules {
+        case.lab.server.faults().remove(rule);
+    }
+    sleep(seconds(3)).await;
+    assert!(replica.serves(&new.pairs[0]));
+    sleep(SETTLE).await;
+    assert_eq!(case.ages().await, [-150]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_new_pair_is_trusted_as_soon_as_it_is_written_even_if_the_watch_shows_nothing() {
     let case = Case::with(&issued(5 - days(60), &names())).await;
     let replica = case.start();
@@ -411,12 +507,7 @@ async fn certificates_of_another_replica_are_served() {
         pairs: vec![old.pairs[0].clone(), new.pairs[0].clone()],
         ..old
     };
-    let data: BTreeMap<String, ByteString> = both
-        .to_data()
-        .into_iter()
-        .map(|(key, value)| (key, ByteString(value)))
-        .collect();
-    case.lab.patch(&secret(), json!({"data": data})).await;
+    case.store(&both).await;
     sleep(MOMENT).await;
     assert!(replica.trusts(&[&both.pairs[0], &both.pairs[1]]));
     assert!(replica.serves(&both.pairs[1]));

@@ -10,6 +10,7 @@ pub struct Case {
     pub lab: Lab,
     pub settings: Settings,
     pub bundle: watch::Sender<Option<String>>,
+    registered: watch::Sender<Registered>,
     pub warnings: Warnings,
     lookups: RuleId,
 }
@@ -57,6 +58,7 @@ impl Case {
             lab,
             settings: settings(),
             bundle: watch::channel(None).0,
+            registered: watch::channel(None).0,
             warnings: Warnings::from_now_on(),
         }
     }
@@ -83,6 +85,7 @@ impl Case {
             self.settings.clone(),
             target,
             self.bundle.subscribe(),
+            self.registered.clone(),
             Arc::clone(&self.lab.stores),
         ))
     }
@@ -229,6 +232,33 @@ async fn another_authority_is_written_to_all_webhooks_at_once() {
     sleep(MOMENT).await;
     assert_eq!(case.trusted().await, ["second"; 7]);
     assert_eq!(case.lab.writes(), to_all("update", 200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authority_counts_as_registered_once_all_webhooks_have_it() {
+    let case = Case::without_authority().await;
+    let registered = || {
+        let known = case.registered.borrow().clone();
+        known.map(|known| known.into_iter().collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(registered(), None);
+    case.start();
+    sleep(MOMENT).await;
+    assert_eq!(registered().as_deref(), Some(""), "there are no webhooks");
+    case.trust("first");
+    sleep(MOMENT).await;
+    assert_eq!(registered().as_deref(), Some("first"));
+    let refused = Match {
+        name: Some(object::QUEUE_WEBHOOK.to_owned()),
+        ..Match::verb_on("update", KINDS[1])
+    };
+    let rule = case.lab.fault(refused, refuse(403), Times::Always);
+    case.trust("second");
+    sleep(seconds(10)).await;
+    assert_eq!(registered().as_deref(), Some("first second"));
+    case.lab.server.faults().remove(rule);
+    sleep(seconds(3)).await;
+    assert_eq!(registered().as_deref(), Some("second"));
 }
 
 #[tokio::test(start_paused = true)]
