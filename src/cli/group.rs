@@ -32,7 +32,8 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   unikai group job.yaml                    the group that the workload's pods would make; pods that are not in the file
-                                           are made up, one or more for each part of the workload
+                                           are made up, one or more for each part of the workload, unless they depend
+                                           on objects that its operator creates first (as those of a RayJob)
   kubectl get rayclusters,pods -n team \\
       -o yaml | unikai group /dev/stdin    the groups of what runs now";
 

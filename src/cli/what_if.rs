@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use serde_json::{Value, json};
 
 use super::client::{Client, Connection};
 use super::show::{self, Colour, Look, Output, sentence};
 use crate::api::views::WhatIf;
-use crate::workloads::{Made, made};
 
 /// Arguments of `unikai what-if`.
 #[derive(Debug, clap::Args)]
@@ -49,19 +47,24 @@ The status is 0 if all pods would run, and 1 if some would wait.";
 /// When the file cannot be read, or the operator cannot be reached or refuses.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = Client::open(&args.connection).await?.printing(args.output);
-    let text = text(&args.filename).with_context(|| args.filename.display().to_string())?;
-    let namespace = args.namespace.as_deref().unwrap_or(client.namespace());
-    let body = asked(&text, namespace).with_context(|| args.filename.display().to_string())?;
-    let shard = args.shard.map_or_else(String::new, |shard| format!("?shard={shard}"));
-    let answer: WhatIf = client
-        .post(&format!("/what-if{shard}"), serde_json::to_vec(&body)?)
-        .await?;
+    let answer = ask(&client, &args).await?;
     show::answer(args.output, &answer, |look| words(&answer, look))?;
     Ok(if answer.runs {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The operator groups the workloads, as that depends on its configuration and on namespaces and priority classes.
+async fn ask(client: &Client, args: &Args) -> anyhow::Result<WhatIf> {
+    let text = text(&args.filename).with_context(|| args.filename.display().to_string())?;
+    let namespace = args.namespace.as_deref().unwrap_or(client.namespace());
+    let shard = args.shard.as_ref();
+    let shard = shard.map_or_else(String::new, |shard| format!("&shard={shard}"));
+    client
+        .post(&format!("/what-if?namespace={namespace}{shard}"), text)
+        .await
 }
 
 fn text(file: &Path) -> anyhow::Result<String> {
@@ -71,14 +74,6 @@ fn text(file: &Path) -> anyhow::Result<String> {
         return Ok(text);
     }
     Ok(std::fs::read_to_string(file)?)
-}
-
-/// The pods that the workloads would create, grouped as the operator would group them.
-fn asked(text: &str, namespace: &str) -> anyhow::Result<Value> {
-    let Made { pods, groups } = made(text, namespace)?;
-    let groups: Vec<Value> = groups.iter().map(|group| json!(**group)).collect();
-    let pods: Vec<Value> = pods.iter().map(|pod| json!(**pod)).collect();
-    Ok(json!({"pods": pods, "podGroups": groups}))
 }
 
 fn words(answer: &WhatIf, look: &Look) -> String {

@@ -16,6 +16,7 @@ mod classes;
 mod gangs;
 mod grouped_pods;
 pub mod merge;
+mod obstacles;
 mod writer;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -29,21 +30,22 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
 use crate::api::PodGroup;
-use crate::api::names::{self, annotation, label, object, preemptibility};
+use crate::api::names::{self, annotation, label, object};
 use crate::components::agenda::Agenda;
 use crate::components::bus::{
-    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, Obstacle, ObstacleKind, PodRef, Severity, Subject,
-    ToGrouper, ToPodGroups, ToScheduler, deliver,
+    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, Obstacle, PodRef, Severity, Subject, ToGrouper,
+    ToPodGroups, ToScheduler, deliver,
 };
 use crate::components::fair::{Fair, InNamespace as _, NamespaceQueues};
 use crate::components::grouping::owners::Owners;
 use crate::components::grouping::rules::Grouped;
+use crate::components::grouping::stated::{self, Stated};
 use crate::components::grouping::{Failed, Found, Known, has_all, is_addressed, names_foreign_group, skips_grouping};
 use crate::components::retry::Backoff;
 use crate::components::watches::Stores;
 use crate::components::write_slots::WriteSlots;
 use crate::components::{Context, Error, panics, pods};
-use grouped_pods::{Entry, GroupedPods, Member, Stated};
+use grouped_pods::{Entry, GroupedPods, Member};
 use writer::{PodGroupWriter, Written};
 
 /// Wait before a pod whose owners cannot be read is tried again: first and longest.
@@ -359,6 +361,11 @@ impl Grouper {
         self.stores.pods.get_same(&pod.namespace, &pod.name, Some(&pod.uid))
     }
 
+    /// The pod to group; `None` if it is gone, or if the store has a change that is still to be recorded: it is grouped after that.
+    fn to_group(&self, entry: &Entry) -> Option<Arc<Pod>> {
+        self.shown(&entry.pod).filter(|pod| entry.is_recorded_from(pod))
+    }
+
     /// Records that grouping a pod panicked. It has no group until it changes.
     fn set_pod_aside(&mut self, pod: &Member, panic: &str) {
         let entry = self.grouped_pods.get(&pod.uid);
@@ -368,30 +375,6 @@ impl Grouper {
                 self.report_obstacle(pods::pod_ref(&pod), note.reason, note.message.clone());
                 self.bus.events.send_as_cluster(note);
             }
-        }
-    }
-
-    /// Reports why a pod has no group.
-    fn report_obstacle(&mut self, pod: PodRef, reason: &'static str, message: String) {
-        self.with_obstacle.insert(Arc::clone(&pod.uid));
-        self.obstacles.push(Obstacle {
-            pod,
-            kind: ObstacleKind::Grouping,
-            reason,
-            message: Some(message),
-        });
-    }
-
-    /// Withdraws the report about a pod without a group.
-    fn clear_obstacle(&mut self, pod: &Pod) {
-        let pod = pods::pod_ref(pod);
-        if self.with_obstacle.remove(&pod.uid) {
-            self.obstacles.push(Obstacle {
-                pod,
-                kind: ObstacleKind::Grouping,
-                reason: names::reason::POD_GROUPER_WARNING,
-                message: None,
-            });
         }
     }
 
@@ -416,23 +399,16 @@ impl Grouper {
         self.report_obstacle(pods::pod_ref(pod), names::reason::POD_GROUPER_WARNING, message);
     }
 
-    async fn pass_obstacles_on(&mut self) -> Result<(), Error> {
-        if self.obstacles.is_empty() {
-            return Ok(());
-        }
-        let obstacles = std::mem::take(&mut self.obstacles);
-        deliver(&self.bus.podgroups, ToPodGroups::Obstacles(obstacles)).await
-    }
-
     /// Starts grouping a pod again. While a walk of its owners runs, no second one starts.
     fn group(&mut self, member: &Member) {
-        let Some(entry) = self.grouped_pods.get_mut(&member.uid) else {
+        let Some(entry) = self.grouped_pods.get(&member.uid) else {
             return;
         };
-        let (reference, is_new, version) = (entry.pod.clone(), entry.group.is_none(), entry.version);
-        let anew = entry.anew;
-        entry.looked = Some(Instant::now());
-        let Some(pod) = self.shown(&reference) else { return };
+        let (is_new, version, anew) = (entry.group.is_none(), entry.version, entry.anew);
+        let Some(pod) = self.to_group(entry) else { return };
+        if let Some(entry) = self.grouped_pods.get_mut(&member.uid) {
+            entry.looked = Some(Instant::now());
+        }
         if pods::is_finished(&pod) || self.walking.contains(member) {
             return;
         }
@@ -473,7 +449,7 @@ impl Grouper {
             && let Some(member) = self.waiting_walks.pop()
         {
             let entry = self.grouped_pods.get(&member.uid);
-            let Some((pod, version)) = entry.and_then(|entry| Some((self.shown(&entry.pod)?, entry.version))) else {
+            let Some((pod, version)) = entry.and_then(|entry| Some((self.to_group(entry)?, entry.version))) else {
                 self.walk_ended(&member);
                 continue;
             };
@@ -572,10 +548,18 @@ impl Grouper {
         let Some(entry) = self.grouped_pods.get(&member.uid) else {
             return;
         };
-        if entry.version != version {
-            return self.queue.push(member);
-        }
-        let Some(pod) = self.shown(&entry.pod) else { return };
+        let is_outdated = entry.version != version;
+        let Some(pod) = self.to_group(entry).filter(|_| !is_outdated) else {
+            if let Some(entry) = self.grouped_pods.get_mut(&member.uid) {
+                // Group it as soon as the change is recorded, and read the owners anew if this walk was to.
+                entry.looked = None;
+                entry.anew |= anew;
+            }
+            if is_outdated {
+                self.queue.push(member);
+            }
+            return;
+        };
         let has_group = entry.group.is_some();
         match found {
             Ok(Ok(Found::Skipped)) => {
@@ -674,30 +658,11 @@ impl Grouper {
     /// Where the owners leave them to the pods, the group has the highest class and the strictest preemptibility that its pods state, whichever is grouped
     /// last.
     fn combine(&self, key: &GroupKey, grouped: &mut Grouped) {
-        let (pods, classes, spec) = (
-            &self.grouped_pods,
-            &self.stores.priority_classes,
-            &mut grouped.group.spec,
-        );
-        let class = |stated: &Stated| {
-            let name = stated.class.as_deref().filter(|name| !name.is_empty())?;
-            Some((classes.get("", name)?.value, name.to_owned()))
-        };
-        if grouped.class_of_pods
-            && let Some((_, highest)) = pods.highest(key, class)
-        {
-            spec.priority_class_name = Some(highest);
-        }
-        if grouped.preemptibility_of_pods
-            && let Some(strict) = pods.highest(key, |stated| stated.non_preemptible)
-        {
-            let value = if strict {
-                preemptibility::NON_PREEMPTIBLE
-            } else {
-                preemptibility::PREEMPTIBLE
-            };
-            spec.preemptibility = Some(value.to_owned());
-        }
+        let (pods, classes) = (&self.grouped_pods, &self.stores.priority_classes);
+        let value = |name: &str| Some(classes.get("", name)?.value);
+        let rank = |own: &Stated| own.ranked(value);
+        let strictest = || pods.highest(key, |own| own.non_preemptible);
+        stated::combine(grouped, || pods.highest(key, rank), strictest);
     }
 
     /// Queues the label of a bound pod that needs it: until then, only processes that have grouped the pod know its sub-group.
@@ -740,29 +705,6 @@ impl Grouper {
             source: object::GROUPER_EVENT_SOURCE.to_owned(),
             annotations: BTreeMap::new(),
         });
-    }
-
-    /// A pod names our scheduler, but it or its namespace lacks the labels that the configuration requires. If it names a group it is
-    /// scheduled with it.
-    fn not_monitored(&mut self, pod: &Pod) {
-        if pods::is_bound(pod) || pods::annotated_group(pod).is_some_and(|key| self.group_exists(&key)) {
-            return self.clear_obstacle(pod);
-        }
-        let settings = &self.context.settings;
-        let list = |labels: &BTreeMap<String, String>| {
-            let pairs: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            pairs.join(",")
-        };
-        let wanted = [
-            (&settings.pod_labels, "its labels must include"),
-            (&settings.namespace_labels, "the labels of its namespace must include"),
-        ];
-        let wanted = wanted.iter().filter(|(labels, _)| !labels.is_empty());
-        let wanted: Vec<_> = wanted
-            .map(|(labels, says)| format!("{says} {}", list(labels)))
-            .collect();
-        let message = format!("the pod is not scheduled: {}", wanted.join(", and "));
-        self.warn(pods::pod_ref(pod), names::reason::NOT_MONITORED, message);
     }
 
     fn group_exists(&self, key: &GroupKey) -> bool {

@@ -1,12 +1,14 @@
 //! Which pod group a pod belongs to, by its owners and the rule for their kind. The grouper acts on the answer;
 //! admission uses it for the queue. Absent: writes, and updates of existing pod groups.
 
+pub mod counts;
 pub mod defaults;
 pub mod fields;
 pub mod karta;
 pub mod owners;
 pub mod readable;
 pub mod rules;
+pub mod stated;
 mod wanted;
 pub mod workload;
 

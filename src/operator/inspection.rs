@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use kube::Client;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -22,10 +23,14 @@ use super::rounds::{InForce, Shown};
 use crate::api::names::object;
 use crate::clock;
 use crate::components::bus::{Grouping, Look, Reply, ToGrouper, ToScheduler, WaitingGroup};
+use crate::components::grouping::defaults::Defaults;
+use crate::components::grouping::owners::Owners;
+use crate::components::grouping::rules::{RuleError, Wanted};
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::Rules;
 use crate::components::watches::Stores;
 use crate::snapshot::{self, Cluster, Place};
+use crate::workloads::Surroundings;
 
 /// How long a client may take to read a snapshot.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -42,16 +47,28 @@ pub const NOT_KNOWN: &str = "not everything is known yet\n";
 pub struct Inspection {
     seen: watch::Receiver<Option<Shown>>,
     in_force: watch::Receiver<InForce>,
+    reads: Client,
+    defaults: Mutex<Option<DefaultsOf>>,
     turn: Arc<Semaphore>,
 }
 
+/// What reads and caches the administrator's defaults per kind of workload.
+#[derive(Clone)]
+struct DefaultsOf {
+    /// The setting that names their ConfigMap.
+    setting: Option<(String, String)>,
+    owners: Arc<Owners>,
+}
+
 impl Inspection {
-    /// Reads the running components (`seen`) and the effective configuration.
+    /// Reads the running components (`seen`), the effective configuration, and objects by `reads`.
     #[must_use]
-    pub fn new(seen: watch::Receiver<Option<Shown>>, in_force: watch::Receiver<InForce>) -> Self {
+    pub fn new(seen: watch::Receiver<Option<Shown>>, in_force: watch::Receiver<InForce>, reads: Client) -> Self {
         Self {
             seen,
             in_force,
+            reads,
+            defaults: Mutex::default(),
             turn: Arc::new(Semaphore::new(1)),
         }
     }
@@ -95,6 +112,46 @@ impl Inspection {
             groupings,
             stores: shown.stores,
         })
+    }
+
+    /// What determines the groups of workloads beside their manifests.
+    ///
+    /// # Errors
+    /// Why it is not available.
+    pub async fn surroundings(&self) -> Result<Surroundings, (StatusCode, String)> {
+        let known = self.seen.borrow().clone().zip(self.in_force.borrow().clone());
+        let Some((shown, (_, resolved))) = known else {
+            return Err((StatusCode::SERVICE_UNAVAILABLE, NOT_KNOWN.to_owned()));
+        };
+        let settings = resolved.common.components.clone();
+        let defaults = self.defaults(settings.default_priorities.as_ref()).await;
+        let defaults = defaults.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+        Ok(Surroundings {
+            settings,
+            stores: shown.stores,
+            defaults,
+        })
+    }
+
+    /// The administrator's defaults per kind of workload.
+    async fn defaults(&self, setting: Option<&(String, String)>) -> Result<Arc<Defaults>, RuleError> {
+        let DefaultsOf { owners, .. } = self.defaults_of(setting);
+        if let Ok(known) = owners.defaults() {
+            return Ok(known);
+        }
+        owners.fetch(&Wanted::Defaults).await?;
+        owners.defaults()
+    }
+
+    /// What reads them: the same as long as the setting does not change, so that the ConfigMap is read seldom, and a warning about it is logged once.
+    fn defaults_of(&self, setting: Option<&(String, String)>) -> DefaultsOf {
+        let mut kept = self.defaults.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept.take().filter(|known| known.setting.as_ref() == setting);
+        let known = known.unwrap_or_else(|| DefaultsOf {
+            setting: setting.cloned(),
+            owners: Arc::new(Owners::new(self.reads.clone(), setting.cloned())),
+        });
+        kept.insert(known).clone()
     }
 
     /// The snapshot of a shard.

@@ -1,6 +1,6 @@
-//! A cluster that consists of files: grouping reads its objects from memory instead of the API server.
+//! A cluster that consists of files: grouping reads its objects from memory instead of the API server. A real cluster may be around them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -9,14 +9,19 @@ use serde_json::Value;
 use super::read::{KindPattern, Scenario};
 use super::text_at;
 use crate::api::PodGroup;
-use crate::api::names::{annotation, label};
+use crate::api::names::{annotation, label, priority_class};
 use crate::components::grouper::merge::merge;
 use crate::components::grouping::defaults::Defaults;
 use crate::components::grouping::karta::Karta;
 use crate::components::grouping::owners::{Chain, Walk};
 use crate::components::grouping::rules::{self, Cluster, Grouped, Input, KindName, Reference, RuleError};
+use crate::components::grouping::stated::{self, Stated};
 use crate::components::grouping::workload::{Workload, split_api_version};
 use crate::components::grouping::{self, Failed};
+use crate::components::watches::Stores;
+
+/// A priority class that our manifests install, and of which the operator knows nothing.
+const BUILD_PREEMPTIBLE: &str = "build-preemptible";
 
 /// Fields written on a pod.
 #[derive(Debug, Default)]
@@ -30,9 +35,12 @@ pub struct Written {
 /// The files of one scenario, and the results of grouping.
 pub struct Files {
     scenario: Scenario,
+    around: Option<Around>,
     owners: HashMap<(String, String, String, String), Arc<Workload>>,
     kartas: Vec<Value>,
     pods: Vec<Arc<Pod>>,
+    /// What the pods of each group state.
+    stated: HashMap<(String, String), BTreeSet<Stated>>,
     /// All pod groups, by namespace and name.
     pub groups: BTreeMap<(String, String), Arc<PodGroup>>,
     /// The rule that created each.
@@ -41,19 +49,30 @@ pub struct Files {
     pub written: BTreeMap<String, Written>,
     /// Pods that could not be grouped, and why.
     pub errors: Vec<(String, String)>,
+    /// Workloads whose pods cannot be derived from them, with their kind, and why.
+    pub refused: Vec<(String, String)>,
+}
+
+/// The cluster that the objects of the files would be in.
+struct Around {
+    stores: Arc<Stores>,
+    defaults: Arc<Defaults>,
 }
 
 impl Files {
     /// The cluster that the scenario describes.
-    pub fn new(scenario: Scenario) -> Self {
+    pub fn new(mut scenario: Scenario) -> Self {
         let mut files = Self {
+            around: None,
             owners: HashMap::new(),
             kartas: Vec::new(),
             pods: Vec::new(),
+            stated: HashMap::new(),
             groups: BTreeMap::new(),
             rules: BTreeMap::new(),
             written: BTreeMap::new(),
             errors: Vec::new(),
+            refused: std::mem::take(&mut scenario.refused),
             scenario,
         };
         let pods = std::mem::take(&mut files.scenario.pods);
@@ -86,6 +105,14 @@ impl Files {
             }
         }
         files
+    }
+
+    /// The same in a cluster, whose namespaces, priority classes and defaults per kind count, too.
+    #[must_use]
+    pub fn within(mut self, stores: Arc<Stores>, defaults: Arc<Defaults>) -> Self {
+        self.scenario.assume_classes = false;
+        self.around = Some(Around { stores, defaults });
+        self
     }
 
     fn learn_owner(&mut self, object: &Value) {
@@ -125,10 +152,16 @@ impl Files {
         }
     }
 
+    /// Whether the settings include the pod, by its labels and those of its namespace.
+    pub fn includes(&self, pod: &Pod) -> bool {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let labels = self.namespace_labels(namespace);
+        grouping::is_addressed(pod, labels.as_ref(), &self.scenario.settings)
+    }
+
     fn group(&self, pod: &Pod) -> Result<Option<Grouped>, Failed> {
         let settings = &self.scenario.settings;
-        if !grouping::is_addressed(pod, self.namespace_labels(pod).as_ref(), settings) || grouping::skips_grouping(pod)
-        {
+        if !self.includes(pod) || grouping::skips_grouping(pod) {
             return Ok(None);
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -165,12 +198,15 @@ impl Files {
     }
 
     /// Applies the grouping of a pod, as the operator would write it.
-    fn keep(&mut self, index: usize, name: &str, grouped: Grouped) {
+    fn keep(&mut self, index: usize, name: &str, mut grouped: Grouped) {
         let meta = &grouped.group.metadata;
         let key = (
             meta.namespace.clone().unwrap_or_default(),
             meta.name.clone().unwrap_or_default(),
         );
+        let own = Stated::of(&self.pods[index]);
+        self.stated.entry(key.clone()).or_default().insert(own);
+        self.combine(&key, &mut grouped);
         let existing = self.groups.get(&key).map(AsRef::as_ref);
         let merged = merge(existing, &grouped.group, &self.scenario.settings);
         self.groups.insert(key.clone(), Arc::new(merged));
@@ -205,9 +241,46 @@ impl Files {
         self.learn_owner(&with_kind(pod));
     }
 
-    fn namespace_labels(&self, pod: &Pod) -> Option<BTreeMap<String, String>> {
-        let name = pod.metadata.namespace.clone().unwrap_or_default();
-        Some(self.find("v1", "Namespace", "", &name)?.labels.clone())
+    /// Sets the class and the preemptibility of a group where its owners leave them to its pods.
+    fn combine(&self, key: &(String, String), grouped: &mut Grouped) {
+        let all = || self.stated.get(key).into_iter().flatten();
+        let ranked = |own: &Stated| own.ranked(|class| self.value(class));
+        // A class that is only assumed to exist has no value to compare.
+        let has_no_value = |own: &Stated| ranked(own).is_none() && own.ranked(|_| Some(0)).is_some();
+        let is_unclear = self.scenario.assume_classes && all().any(has_no_value);
+        stated::combine(
+            grouped,
+            || all().filter_map(ranked).filter(|_| !is_unclear).max(),
+            || all().filter_map(|own| own.non_preemptible).max(),
+        );
+    }
+
+    /// The value of a priority class, as far as it is known.
+    fn value(&self, class: &str) -> Option<i32> {
+        if let Some(found) = self.find("scheduling.k8s.io/v1", "PriorityClass", "", class) {
+            let value = found.body.get("value").and_then(Value::as_i64);
+            return value.and_then(|value| i32::try_from(value).ok());
+        }
+        if let Some(around) = &self.around {
+            return Some(around.stores.priority_classes.get("", class)?.value);
+        }
+        // Those that our manifests install.
+        match class {
+            _ if !self.scenario.assume_classes => None,
+            priority_class::TRAIN => Some(50),
+            BUILD_PREEMPTIBLE => Some(75),
+            priority_class::BUILD => Some(100),
+            priority_class::INFERENCE => Some(125),
+            _ => None,
+        }
+    }
+
+    fn namespace_labels(&self, namespace: &str) -> Option<BTreeMap<String, String>> {
+        if let Some(found) = self.find("v1", "Namespace", "", namespace) {
+            return Some(found.labels.clone());
+        }
+        let stores = &self.around.as_ref()?.stores;
+        stores.namespaces.get("", namespace)?.metadata.labels.clone()
     }
 
     fn find(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Arc<Workload>> {
@@ -254,7 +327,10 @@ fn with_kind(mut pod: Value) -> Value {
 
 impl Cluster for Files {
     fn has_priority_class(&self, name: &str) -> bool {
-        self.scenario.assume_classes || self.find("scheduling.k8s.io/v1", "PriorityClass", "", name).is_some()
+        let is_around = |around: &Around| around.stores.priority_classes.contains("", name);
+        self.scenario.assume_classes
+            || self.find("scheduling.k8s.io/v1", "PriorityClass", "", name).is_some()
+            || self.around.as_ref().is_some_and(is_around)
     }
 
     fn pod_group(&self, namespace: &str, name: &str) -> Option<Arc<PodGroup>> {
@@ -262,20 +338,15 @@ impl Cluster for Files {
     }
 
     fn namespace_queue(&self, namespace: &str) -> Option<String> {
-        if self.scenario.settings.exactly_as_kai {
-            return None;
-        }
-        let namespace = self.find("v1", "Namespace", "", namespace)?;
-        namespace
-            .label(&self.scenario.settings.queue_label_key)
-            .map(ToOwned::to_owned)
+        let mut labels = self.namespace_labels(namespace)?;
+        let queue = labels.remove(&self.scenario.settings.queue_label_key);
+        queue.filter(|queue| !queue.is_empty())
     }
 
     fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<Arc<Pod>> {
-        let settings = &self.scenario.settings;
         let fits = |pod: &&Arc<Pod>| {
-            let ours = grouping::is_addressed(pod, self.namespace_labels(pod).as_ref(), settings);
-            pod.metadata.namespace.as_deref() == Some(namespace) && ours && grouping::carries(pod, labels)
+            let is_there = pod.metadata.namespace.as_deref() == Some(namespace);
+            is_there && self.includes(pod) && grouping::carries(pod, labels)
         };
         self.pods.iter().filter(fits).cloned().collect()
     }
@@ -309,6 +380,9 @@ impl Cluster for Files {
     }
 
     fn defaults(&self) -> Result<Arc<Defaults>, RuleError> {
+        if let Some(around) = &self.around {
+            return Ok(Arc::clone(&around.defaults));
+        }
         let map = self.scenario.settings.default_priorities.as_ref();
         let map = map.and_then(|(namespace, name)| self.find("v1", "ConfigMap", namespace, name));
         Ok(Arc::new(map.map(|map| Defaults::of(&map)).unwrap_or_default()))

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::budget::Budget;
 use super::imagine::{self, PODS_MAX, PodCount};
 use super::text_at;
-use crate::api::names::object::SCHEDULER_NAME;
 use crate::components::Settings;
 use crate::components::leadership::Pools;
 
@@ -35,6 +34,8 @@ pub struct Scenario {
     pub unknown: Vec<KindPattern>,
     /// Whether priority classes that no file defines are assumed to exist.
     pub assume_classes: bool,
+    /// Workloads whose pods cannot be derived from them, with their kind, and why.
+    pub refused: Vec<(String, String)>,
 }
 
 /// A kind, in one version or in all.
@@ -96,7 +97,11 @@ pub fn read(text: &str, as_kai: bool) -> anyhow::Result<Scenario> {
             serde_json::from_value(value).context("not of the form of a scenario")?,
         ));
     }
-    manifests(text, as_kai, PodCount::Few, "default")
+    let settings = Settings {
+        exactly_as_kai: as_kai,
+        ..Settings::default()
+    };
+    manifests(text, PodCount::Few, "default", settings)
 }
 
 /// A scenario, which is grouped exactly as KAI does, so that the result can be compared with KAI's.
@@ -136,14 +141,15 @@ fn scenario(form: Form) -> Scenario {
         forbidden: config.forbidden,
         unknown: config.unknown_kinds,
         assume_classes: false,
+        refused: Vec::new(),
     }
 }
 
 /// The pods in the manifests, and those that their workloads would make.
 ///
 /// # Errors
-/// If there are none, or too many.
-pub fn manifests(text: &str, as_kai: bool, how_many: PodCount, namespace: &str) -> anyhow::Result<Scenario> {
+/// If there are none, or too many. If all are asked for: also if those of a workload cannot be derived from it.
+pub fn manifests(text: &str, how_many: PodCount, namespace: &str, settings: Settings) -> anyhow::Result<Scenario> {
     let mut objects = Vec::new();
     let budget = Budget::of(text);
     for document in serde_yaml_ng::Deserializer::from_str(text) {
@@ -165,46 +171,72 @@ pub fn manifests(text: &str, as_kai: bool, how_many: PodCount, namespace: &str) 
         );
     }
     complete(&mut objects, namespace);
-    let owned: BTreeSet<String> = objects
+    let with_pods = owner_uids(&objects);
+    let runs = objects
         .iter()
-        .flat_map(owners)
-        .map(|owner| text_at(owner, "/uid"))
-        .collect();
-    let (mut imagined, mut made, mut bytes) = (Vec::new(), 0, 0);
-    for object in &objects {
-        if !owned.contains(&text_at(object, "/metadata/uid")) {
-            let each = object.to_string().len();
-            for pod in imagine::pods(object, how_many) {
-                (made, bytes) = (made + 1, bytes + each);
-                ensure!(made <= PODS_MAX, "makes more than {PODS_MAX} pods");
-                ensure!(bytes <= PODS_MIB << 20, "makes pods of more than {PODS_MIB} MiB in all");
-                imagined.push(pod);
-            }
-        }
-    }
+        .filter(|object| !with_pods.contains(&text_at(object, "/metadata/uid")));
+    let runs: Vec<Value> = runs.filter_map(imagine::run).collect();
+    objects.extend(runs);
+    let (imagined, refused) = imagined(&objects, how_many)?;
     let (mut pods, objects): (Vec<Value>, Vec<Value>) = objects
         .into_iter()
         .partition(|object| text_at(object, "/kind") == "Pod");
     pods.extend(imagined);
     for pod in &mut pods {
         ensure!(pod["spec"].is_object(), "not a manifest: a pod lacks spec");
-        pod["spec"]["schedulerName"] = json!(SCHEDULER_NAME);
+        pod["spec"]["schedulerName"] = json!(settings.scheduler_name);
     }
-    if pods.is_empty() {
+    if pods.is_empty() && refused.is_empty() {
         bail!("holds no pods, and no workload of a kind that makes some");
     }
     Ok(Scenario {
-        settings: Settings {
-            exactly_as_kai: as_kai,
-            ..Settings::default()
-        },
+        settings,
         objects,
         pods,
         passes: 1,
         forbidden: Vec::new(),
         unknown: Vec::new(),
         assume_classes: true,
+        refused,
     })
+}
+
+/// A workload whose pods cannot be derived from it, and the reason.
+type Refused = (String, String);
+
+/// The pods that workloads without pods would make, and the workloads whose pods cannot be derived from them.
+fn imagined(objects: &[Value], how_many: PodCount) -> anyhow::Result<(Vec<Value>, Vec<Refused>)> {
+    let with_pods = owner_uids(objects);
+    let (mut imagined, mut refused, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for object in objects {
+        if with_pods.contains(&text_at(object, "/metadata/uid")) {
+            continue;
+        }
+        let pods = match imagine::pods(object, how_many) {
+            Ok(pods) => pods,
+            Err(why) => {
+                let [kind, name, namespace] =
+                    ["/kind", "/metadata/name", "/metadata/namespace"].map(|pointer| text_at(object, pointer));
+                ensure!(how_many == PodCount::Few, "{kind} {name}: {why}");
+                refused.push((format!("{kind} {namespace}/{name}"), why));
+                continue;
+            }
+        };
+        let each = object.to_string().len();
+        for pod in pods {
+            bytes += each;
+            ensure!(imagined.len() < PODS_MAX, "makes more than {PODS_MAX} pods");
+            ensure!(bytes <= PODS_MIB << 20, "makes pods of more than {PODS_MIB} MiB in all");
+            imagined.push(pod);
+        }
+    }
+    Ok((imagined, refused))
+}
+
+/// The UIDs of the objects that own others.
+fn owner_uids(objects: &[Value]) -> BTreeSet<String> {
+    let owners = objects.iter().flat_map(owners);
+    owners.map(|owner| text_at(owner, "/uid")).collect()
 }
 
 /// Adds namespaces and UIDs where manifests have none.

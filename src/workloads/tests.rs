@@ -1,6 +1,18 @@
 mod fuzz;
+mod kinds;
+mod surroundings;
 
 use super::*;
+
+/// In a cluster with the usual configuration and nothing else.
+fn made(text: &str, namespace: &str) -> anyhow::Result<Made> {
+    let surroundings = Surroundings {
+        settings: Settings::default(),
+        stores: Arc::default(),
+        defaults: Arc::default(),
+    };
+    made_in(surroundings, text, namespace)
+}
 
 fn refused(text: &str) -> String {
     match made(text, "team") {
@@ -30,13 +42,22 @@ fn a_job_makes_its_pods_and_they_are_grouped() {
 }
 
 #[test]
+fn the_namespaces_of_workloads_are_known_without_a_cluster() {
+    let elsewhere = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: lab}\nspec: {containers: []}\n---\n";
+    let group = "apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\nmetadata: {name: g, namespace: other}\n";
+    let all = namespaces(&format!("{}{elsewhere}{group}", job("train", 3, "i")), "team").unwrap();
+    assert_eq!(all, HashSet::from(["team", "lab", "other"].map(str::to_owned)));
+}
+
+#[test]
 fn workloads_with_too_many_pods_are_refused_before_expansion() {
-    assert_eq!(refused(&job("train", 1 << 40, "i")), "makes more than 4096 pods");
+    assert_eq!(refused(&job("train", 1 << 30, "i")), "makes more than 4096 pods");
     let many: String = (0..5_000)
         .map(|number| job(&format!("j{number}"), 4_000, "i"))
         .collect();
     assert_eq!(refused(&many), "makes more than 4096 pods");
-    let jobs = "{name: a, replicas: 1000000000, template: {spec: {parallelism: 1000000000}}},".repeat(1_000);
+    let template = "{spec: {parallelism: 1000000000, template: {spec: {containers: []}}}}";
+    let jobs = format!("{{name: a, replicas: 1000000000, template: {template}}},").repeat(1_000);
     let set = format!(
         "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {{name: s}}\nspec: {{replicatedJobs: [{jobs}]}}"
     );

@@ -1,11 +1,10 @@
 //! Output of pod groups.
 
-use std::fmt::Write;
-
 use serde_json::{Value, json};
 
 use crate::api::PodGroup;
 use crate::api::pod_group::{SubGroup, TopologyConstraint};
+use crate::cli::show::add_line;
 use crate::workloads::files::Files;
 
 /// One line of JSON.
@@ -18,15 +17,15 @@ pub fn json(file: &str, grouped: &anyhow::Result<Files>) -> Value {
         let written = json!({"annotations": written.annotations, "labels": written.labels});
         (pod.clone(), written)
     });
-    let errors = files
-        .errors
-        .iter()
-        .map(|(pod, message)| json!({"pod": pod, "message": message}));
+    let refused = files.refused.iter();
+    let refused = refused.map(|(workload, message)| json!({"workload": workload, "message": message}));
+    let errors = files.errors.iter();
+    let errors = errors.map(|(pod, message)| json!({"pod": pod, "message": message}));
     json!({
         "file": file,
         "podGroups": files.groups.values().map(AsRef::as_ref).collect::<Vec<&PodGroup>>(),
         "pods": pods.collect::<serde_json::Map<_, _>>(),
-        "errors": errors.collect::<Vec<_>>(),
+        "errors": refused.chain(errors).collect::<Vec<_>>(),
     })
 }
 
@@ -35,37 +34,36 @@ pub fn table(file: &str, grouped: &anyhow::Result<Files>) -> String {
     let mut out = String::new();
     match grouped {
         Ok(files) => write_files(&mut out, file, files),
-        Err(error) => writeln!(out, "{file}: {error:#}"),
+        Err(error) => add_line(&mut out, &format!("{file}: {error:#}")),
     }
-    .expect("a text takes everything");
     out
 }
 
-fn write_files(out: &mut String, file: &str, files: &Files) -> std::fmt::Result {
-    writeln!(out, "{file}")?;
+fn write_files(out: &mut String, file: &str, files: &Files) {
+    add_line(out, file);
     for (key, group) in &files.groups {
         let rule = files.rules.get(key).map_or("it was there before", String::as_str);
         let spec = &group.spec;
-        writeln!(out, "  PodGroup {}/{}", key.0, key.1)?;
-        writeln!(out, "    rule       {rule}")?;
+        add_line(out, &format!("  PodGroup {}/{}", key.0, key.1));
+        add_line(out, &format!("    rule       {rule}"));
         for owner in group.metadata.owner_references.iter().flatten() {
-            writeln!(out, "    owner      {} {}", owner.kind, owner.name)?;
+            add_line(out, &format!("    owner      {} {}", owner.kind, owner.name));
         }
-        writeln!(out, "    queue      {}", spec.queue.as_deref().unwrap_or("-"))?;
+        add_line(out, &format!("    queue      {}", spec.queue.as_deref().unwrap_or("-")));
         let class = spec.priority_class_name.as_deref().unwrap_or("-");
         let preemptibility = spec.preemptibility.as_deref().unwrap_or("by priority");
-        writeln!(out, "    priority   {class}, preemptible: {preemptibility}")?;
+        add_line(out, &format!("    priority   {class}, preemptible: {preemptibility}"));
         let durations = [
             ("delay", &spec.preemption_delay),
             ("grace", &spec.staleness_grace_period),
         ];
         for (name, duration) in durations {
             if let Some(duration) = duration {
-                writeln!(out, "    {name:<10} {duration}")?;
+                add_line(out, &format!("    {name:<10} {duration}"));
             }
         }
         if let Some(near) = near(spec.topology_constraint.as_ref()) {
-            writeln!(out, "    near       {near}")?;
+            add_line(out, &format!("    near       {near}"));
         }
         let needs = match (spec.min_sub_group, spec.min_member) {
             (Some(groups), _) => format!("{groups} of the sub-groups below"),
@@ -73,25 +71,27 @@ fn write_files(out: &mut String, file: &str, files: &Files) -> std::fmt::Result 
             (None, Some(0)) => "nothing: each pod for itself".to_owned(),
             (None, pods) => format!("{} pods together", pods.unwrap_or(1)),
         };
-        writeln!(out, "    starts     {needs}")?;
-        write_tree(out, &spec.sub_groups, None, 0)?;
+        add_line(out, &format!("    starts     {needs}"));
+        write_tree(out, &spec.sub_groups, None, 0);
         for (pod, written) in &files.written {
             let mine = pod.strip_prefix(&key.0).and_then(|rest| rest.strip_prefix('/'));
             let named = written.annotations.values().any(|group| *group == key.1);
             if let Some(pod) = mine.filter(|_| named) {
                 let part = written.labels.values().next();
                 let part = part.map(|part| format!(" in {part}")).unwrap_or_default();
-                writeln!(out, "    pod        {pod}{part}")?;
+                add_line(out, &format!("    pod        {pod}{part}"));
             }
         }
     }
-    for (pod, message) in &files.errors {
-        writeln!(out, "  pod {pod} is not grouped: {message}")?;
+    for (workload, message) in &files.refused {
+        add_line(out, &format!("  {workload} is not grouped: {message}"));
     }
-    Ok(())
+    for (pod, message) in &files.errors {
+        add_line(out, &format!("  pod {pod} is not grouped: {message}"));
+    }
 }
 
-fn write_tree(out: &mut String, groups: &[SubGroup], parent: Option<&str>, depth: usize) -> std::fmt::Result {
+fn write_tree(out: &mut String, groups: &[SubGroup], parent: Option<&str>, depth: usize) {
     for group in groups.iter().filter(|group| group.parent.as_deref() == parent) {
         let needs = match (group.min_sub_group, group.min_member) {
             (Some(groups), _) => format!("{groups} sub-groups"),
@@ -100,12 +100,11 @@ fn write_tree(out: &mut String, groups: &[SubGroup], parent: Option<&str>, depth
         let near = near(group.topology_constraint.as_ref());
         let near = near.map(|near| format!(", near {near}")).unwrap_or_default();
         let indent = "  ".repeat(depth);
-        writeln!(out, "               {indent}{}: {needs}{near}", group.name)?;
+        add_line(out, &format!("               {indent}{}: {needs}{near}", group.name));
         if depth < 8 {
-            write_tree(out, groups, Some(&group.name), depth + 1)?;
+            write_tree(out, groups, Some(&group.name), depth + 1);
         }
     }
-    Ok(())
 }
 
 fn near(constraint: Option<&TopologyConstraint>) -> Option<String> {

@@ -41,6 +41,7 @@ fn one(case: &Value) -> String {
         passes: 1,
         forbidden: serde_json::from_value(config["forbidden"].clone()).unwrap_or_default(),
         unknown: Vec::new(),
+        refused: Vec::new(),
         assume_classes: case["classes"].is_null(),
     };
     let mut files = Files::new(scenario);
@@ -120,4 +121,40 @@ fn a_manifest_without_pods_is_grouped_with_imagined_ones() {
     insta::assert_snapshot!(render::table("a file", &Ok(files)));
     let error = read::read("just a text", false).err().expect("no manifest").to_string();
     assert!(error.contains("not a manifest"), "{error}");
+}
+
+#[test]
+fn a_workload_whose_pods_are_not_known_is_shown_by_its_kind() {
+    let text = "{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: ray}, spec: {}}";
+    let mut files = Files::new(read::read(text, false).expect("a manifest"));
+    files.group_all();
+    let grouped = Ok(files);
+    let why = "its pods cannot be derived from it, as they depend on a RayCluster that its controller creates";
+    assert_eq!(
+        render::table("a file", &grouped),
+        format!("a file\n  RayJob default/ray is not grouped: {why}\n")
+    );
+    assert_eq!(
+        render::json("a file", &grouped)["errors"],
+        json!([{"workload": "RayJob default/ray", "message": why}])
+    );
+}
+
+#[test]
+fn texts_of_manifests_neither_control_the_terminal_nor_look_like_other_rows() {
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "j", "labels": {"kai.scheduler/queue": "\u{1b}]0;x\u{7}\n  PodGroup default/forged"}},
+    });
+    let mut files = Files::new(read::read(&job.to_string(), false).expect("a manifest"));
+    files.group_all();
+    files.errors = vec![("default/p".to_owned(), "\u{9b}2J\n  PodGroup default/forged".to_owned())];
+    let text = render::table("f", &Ok(files));
+    for line in [
+        "\n    queue      \\u{1b}]0;x\\u{7}\\n  PodGroup default/forged\n",
+        "\n  pod default/p is not grouped: \\u{9b}2J\\n  PodGroup default/forged\n",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
+    }
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
 }

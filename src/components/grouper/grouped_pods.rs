@@ -9,20 +9,11 @@ use tokio::time::Instant;
 
 use super::absent_classes::AbsentClasses;
 use crate::api::PodGroup;
-use crate::api::names::{annotation, label, preemptibility};
+use crate::api::names::{annotation, label};
 use crate::components::bus::{GroupKey, PodRef};
 use crate::components::fair::InNamespace;
-use crate::components::grouping::rules::class_of_pod;
+use crate::components::grouping::stated::Stated;
 use crate::components::pods;
-
-/// What a pod itself says about the class and the preemptibility of its group.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stated {
-    /// The priority class that it names.
-    pub class: Option<Box<str>>,
-    /// Whether it asks to be non-preemptible; `None` if it says neither.
-    pub non_preemptible: Option<bool>,
-}
 
 /// One pod.
 #[derive(Debug)]
@@ -81,6 +72,11 @@ impl Entry {
         let labels = pod.metadata.labels.as_ref();
         let sub_group = labels.and_then(|labels| labels.get(label::SUBGROUP_NAME));
         self.names_its_sub_group = sub_group.map(String::as_str) == self.sub_group.as_deref();
+    }
+
+    /// Whether it was recorded from this state of the pod, or one that differs only in what its grouping does not depend on.
+    pub fn is_recorded_from(&self, pod: &Pod) -> bool {
+        self.fingerprint == fingerprint(pod, self.group.as_ref())
     }
 
     /// Whether it names its sub-group, if it has one.
@@ -221,10 +217,7 @@ impl GroupedPods {
             leaving: false,
             bound: false,
             finished: false,
-            stated: Stated {
-                class: class_of_pod(pod).map(Into::into),
-                non_preemptible: non_preemptible(pod),
-            },
+            stated: Stated::of(pod),
             names_a_group: false,
             names_its_group: false,
             bound_in: None,
@@ -539,15 +532,6 @@ impl GroupedPods {
             due.extend(stays.map(Entry::member));
         }
         due
-    }
-}
-
-/// What the pod's label says about its preemptibility.
-fn non_preemptible(pod: &Pod) -> Option<bool> {
-    match pod.metadata.labels.as_ref()?.get(label::PREEMPTIBILITY)?.as_str() {
-        preemptibility::NON_PREEMPTIBLE => Some(true),
-        preemptibility::PREEMPTIBLE => Some(false),
-        _ => None,
     }
 }
 

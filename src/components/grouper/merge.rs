@@ -41,7 +41,7 @@ pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Setting
             .topology_constraint
             .clone_from(&desired.spec.topology_constraint);
     }
-    // The workload's owner; none is desired where somebody has removed those of the group.
+    // The workload's owner.
     if desired.metadata.owner_references.is_some() {
         merged
             .metadata

@@ -267,29 +267,45 @@ async fn what_others_change_on_a_pod_group_stays_though_its_pod_was_grouped_befo
 /// As when a Job is deleted with `--cascade=orphan`. If its pod group named it again, the garbage collector would delete that.
 #[tokio::test(start_paused = true)]
 async fn a_pod_group_whose_owner_is_removed_stays_without_one() {
-    let case = Case::start(Settings::default()).await;
-    let owner = case.job(&json!({})).await;
-    let gang = gang_of(&owner);
-    let bound = |owners: Value| -> Pod {
-        read(json!({
-            "metadata": {
-                "namespace": "team", "name": "job-0", "uid": "0", "ownerReferences": owners,
-                "annotations": {annotation::POD_GROUP_NAME: gang["metadata"]["name"]},
-            },
-            "spec": {"schedulerName": "kai-scheduler", "nodeName": "n1", "containers": []},
-            "status": {"phase": "Running"},
-        }))
-    };
-    let owners = async || case.lab.see(&gang).await["metadata"]["ownerReferences"].clone();
-    case.show(bound(json!([owner]))).await;
-    assert_eq!(owners().await[0]["uid"], owner["uid"]);
+    for write_is_planned in [false, true] {
+        let case = Case::start(Settings::default()).await;
+        let owner = case.job(&json!({})).await;
+        let gang = gang_of(&owner);
+        let name = gang["metadata"]["name"].as_str().expect("a name");
+        let bound = |owners: Value| -> Pod {
+            read(json!({
+                "metadata": {
+                    "namespace": "team", "name": "job-0", "uid": "0", "ownerReferences": owners,
+                    "annotations": {annotation::POD_GROUP_NAME: name},
+                },
+                "spec": {"schedulerName": "kai-scheduler", "nodeName": "n1", "containers": []},
+                "status": {"phase": "Running"},
+            }))
+        };
+        let metadata = async || case.lab.see(&gang).await["metadata"].clone();
+        case.show(bound(json!([owner]))).await;
+        assert_eq!(metadata().await["ownerReferences"][0]["uid"], owner["uid"]);
 
-    case.show(bound(json!(null))).await;
-    case.change_metadata(&gang, json!({"ownerReferences": null})).await;
-    assert_eq!(owners().await, Value::Null);
-    case.change_metadata(&gang, json!({"annotations": {"note": "later"}}))
-        .await;
-    assert_eq!(owners().await, Value::Null);
+        case.show(bound(json!(null))).await;
+        if write_is_planned {
+            // It waits for bindings.
+            case.lab.context.background.bindings(true);
+            let times = GroupTimes {
+                group: GroupKey::new("team", name),
+                ..started(1)
+            };
+            case.decide(1, times).await;
+        }
+        case.change_metadata(&gang, json!({"ownerReferences": null})).await;
+        assert_eq!(metadata().await["ownerReferences"], Value::Null);
+        case.lab.context.background.bindings(false);
+        case.change_metadata(&gang, json!({"annotations": {"note": "later"}}))
+            .await;
+        let metadata = metadata().await;
+        assert_eq!(metadata["ownerReferences"], Value::Null, "planned: {write_is_planned}");
+        let started = &metadata["annotations"][annotation::LAST_START_TIMESTAMP];
+        assert_eq!(started.is_string(), write_is_planned);
+    }
 }
 
 #[tokio::test(start_paused = true)]

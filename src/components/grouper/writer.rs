@@ -87,6 +87,8 @@ struct DesiredGroup {
     minimums: Minimums,
     /// The priority class that it is to have.
     class: Option<SmolStr>,
+    /// The API server's group has had owners since its desired state was last determined.
+    had_owners: bool,
     /// The API server has the group as it is to be.
     in_place: bool,
     /// How often others have changed that, and when they did so last.
@@ -178,6 +180,7 @@ impl PodGroupWriter {
             desired_group.minimums = Minimums::New;
         }
         desired_group.gang = is_gang(&merged);
+        desired_group.had_owners = existing.as_deref().is_some_and(has_owners);
         // A process that starts later finds only the queue that the pod names by then: another one must be written.
         let names_its_queue = merged.spec.queue == desired.spec.queue;
         desired_group.plain = names_its_queue && grouped_pods.only_owner(key, &merged);
@@ -239,9 +242,7 @@ impl PodGroupWriter {
             return None;
         }
         desired_group.written = None;
-        if desired_group.in_place && group.metadata.owner_references.iter().flatten().next().is_none() {
-            self.lost_owners(&key);
-        }
+        desired_group.had_owners |= has_owners(group);
         let differs = self.differs(&key);
         let desired_group = self.desired_groups.get_mut(&key)?;
         if differs && desired_group.in_place {
@@ -253,17 +254,6 @@ impl PodGroupWriter {
             self.queue(&key, delay);
         }
         if is_overruled { self.compare(&key) } else { None }
-    }
-
-    /// Somebody has removed the owners of a group: it stays without them until it is grouped again. `--cascade=orphan` removes an owner from its dependents
-    /// before it is deleted, and if it were written again, the garbage collector would delete the group.
-    fn lost_owners(&mut self, key: &GroupKey) {
-        let Some(mut desired) = self.desired(key) else { return };
-        if desired.metadata.owner_references.take().is_some()
-            && let Some(desired_group) = self.desired_groups.get_mut(key)
-        {
-            desired_group.desired = Compact::pack(&mut desired);
-        }
     }
 
     /// All groups have been listed: one that was written and is not among them was deleted, maybe before the watch could show it.
@@ -511,6 +501,17 @@ impl PodGroupWriter {
             (Some(existing), None) => PodGroup::clone(existing),
             (None, None) => return None,
         };
+        // Somebody has removed its owners: it stays without them until it is grouped again. `--cascade=orphan` removes an owner from its dependents before it is
+        // deleted, and if it were written again, the garbage collector would delete the group.
+        if let Some(existing) = existing
+            .as_ref()
+            .filter(|group| desired_group.had_owners && !has_owners(group))
+        {
+            target
+                .metadata
+                .owner_references
+                .clone_from(&existing.metadata.owner_references);
+        }
         let context = Some(self.context_of(Some(&target))).filter(Context::is_leading)?;
         if let Some((term, times)) = &desired_group.times
             && context.only_term == Some(*term)
@@ -627,6 +628,7 @@ impl PodGroupWriter {
         let was_overruled = desired_group.minimums == Minimums::Overruled;
         let may_stay_other = match result {
             Ok(group) => {
+                desired_group.had_owners |= !outdated && group.as_deref().is_some_and(has_owners);
                 // The watch may have shown a later state before the answer came.
                 let shown = self.stores.pod_groups.version(key.namespace(), key.name());
                 let is_shown = |group: &PodGroup| shown.is_some() && is_as_new(shown.as_deref(), group);
@@ -758,6 +760,10 @@ impl PodGroupWriter {
 /// Whether more than one pod start together, or in sub-groups.
 fn is_gang(group: &PodGroup) -> bool {
     group.spec.min_member > Some(1) || !group.spec.sub_groups.is_empty()
+}
+
+fn has_owners(group: &PodGroup) -> bool {
+    group.metadata.owner_references.iter().flatten().next().is_some()
 }
 
 /// The object as the watch would show it.

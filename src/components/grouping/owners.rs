@@ -236,11 +236,12 @@ impl Owners {
         self.objects.invalidate_all(namespace) || owners
     }
 
-    /// Whether these owners of a pod of the namespace were read at that time or later, as far as is known.
+    /// Whether these owners of a pod of the namespace, and all other objects that rules have asked for there, were read at that time or later, as far as is
+    /// known.
     #[must_use]
     pub fn are_read_since(&self, namespace: &str, chain: &[Arc<Workload>], time: Instant) -> bool {
         let mut owners = chain.iter().map(|owner| Named::of(namespace, owner));
-        owners.all(|owner| self.owners.is_since(namespace, &owner, time))
+        owners.all(|owner| self.owners.is_since(namespace, &owner, time)) && self.objects.are_all_since(namespace, time)
     }
 
     /// Another object from the cache.

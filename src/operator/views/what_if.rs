@@ -14,14 +14,15 @@ use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::super::access::refusal;
 use super::super::inspection::{Inspection, Known};
 use super::turns::{Pause, Turns, busy};
-use crate::api::PodGroup;
 use crate::api::views::{Verdict, WhatIfAsked, WouldBind, WouldEvict, WouldWait};
+use crate::api::{PodGroup, label_keys};
 use crate::clock;
 use crate::components::bus::{GroupKey, Grouping, Object};
 use crate::components::weight;
@@ -29,7 +30,7 @@ use crate::engine::decision::Decisions;
 use crate::engine::input::Time;
 use crate::mirror::{GroupDraft, PackedChange};
 use crate::scheduler_core::SchedulerCore;
-use crate::workloads::{Made, made};
+use crate::workloads::{Made, Surroundings, made_in, namespaces};
 
 /// Bytes of a request, the time within which it must arrive, and how many are received at a time.
 const BODY_MAX: usize = 8 << 20;
@@ -61,6 +62,9 @@ pub struct WhatIfs {
     deciding: Turns,
 }
 
+/// Status and text of a response that refuses a request.
+type Refusal = (StatusCode, String);
+
 /// The body of a request. While it exists, it takes one of the places for those that are received.
 pub struct Received {
     text: Bytes,
@@ -68,6 +72,68 @@ pub struct Received {
 }
 
 /// A parsed request.
+pub enum Question {
+    /// It is about these pods.
+    Pods(Asked),
+    /// It is about the pods that the workloads of manifests would create. They are grouped only once it is known that the caller may see their namespaces, as
+    /// the result depends on these.
+    Manifests(Manifests),
+}
+
+/// Manifests with the namespaces that they are about.
+pub struct Manifests {
+    received: Received,
+    /// The namespace of objects that name none.
+    namespace: String,
+    all_namespaces: HashSet<String>,
+}
+
+impl Question {
+    /// The namespaces of the request.
+    pub fn namespaces(&self) -> HashSet<String> {
+        match self {
+            Self::Pods(asked) => asked.namespaces(),
+            Self::Manifests(manifests) => manifests.all_namespaces.clone(),
+        }
+    }
+
+    /// The pods, grouped as the grouper would.
+    fn pods(self, surroundings: impl FnOnce() -> Result<Surroundings, Refusal>) -> Result<Asked, Refusal> {
+        match self {
+            Self::Pods(asked) => Ok(asked),
+            Self::Manifests(manifests) => {
+                let surroundings = surroundings()?;
+                manifests
+                    .group(surroundings)
+                    .map_err(|why| (StatusCode::BAD_REQUEST, why))
+            }
+        }
+    }
+}
+
+impl Manifests {
+    fn read(received: Received, namespace: String) -> Result<Self, String> {
+        let all = namespaces(received.text()?, &namespace).map_err(|error| format!("{error:#}"))?;
+        Ok(Self {
+            received,
+            namespace,
+            all_namespaces: all,
+        })
+    }
+
+    fn group(&self, surroundings: Surroundings) -> Result<Asked, String> {
+        let made = made_in(surroundings, self.received.text()?, &self.namespace);
+        Asked::made(made.map_err(|error| format!("{error:#}"))?)
+    }
+}
+
+impl Received {
+    fn text(&self) -> Result<&str, String> {
+        std::str::from_utf8(&self.text).map_err(|_| "not a text".to_owned())
+    }
+}
+
+/// Pods, and their pod groups.
 pub struct Asked {
     pods: Vec<core::Pod>,
     groups: Vec<PodGroup>,
@@ -104,8 +170,8 @@ impl Asked {
         Ok(Self::new(pods, groups))
     }
 
-    /// The pods that workloads would create, with the name of this scheduler.
-    fn made(made: Made, scheduler: &str) -> Result<Self, String> {
+    /// The pods that workloads would create.
+    fn made(made: Made) -> Result<Self, String> {
         if made.pods.len() > PODS_MAX {
             return Err(format!("between 1 and {PODS_MAX} pods can be asked about at once"));
         }
@@ -114,9 +180,6 @@ impl Asked {
         let now = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(clock::now()));
         for pod in &mut pods {
             pod.metadata.creation_timestamp.clone_from(&now);
-            if let Some(spec) = &mut pod.spec {
-                spec.scheduler_name = Some(scheduler.to_owned());
-            }
         }
         for group in &mut groups {
             group.metadata.creation_timestamp.clone_from(&now);
@@ -126,6 +189,7 @@ impl Asked {
 
     fn new(mut pods: Vec<core::Pod>, mut groups: Vec<PodGroup>) -> Self {
         for (number, pod) in pods.iter_mut().enumerate() {
+            add_label_keys(pod);
             let meta = &mut pod.metadata;
             meta.uid = Some(format!("what-if-pod-{number}"));
             meta.namespace.get_or_insert_with(|| "default".to_owned());
@@ -152,11 +216,25 @@ impl Asked {
         Self { pods, groups }
     }
 
-    /// The namespaces of the request.
-    pub fn namespaces(&self) -> HashSet<String> {
+    fn namespaces(&self) -> HashSet<String> {
         let pods = self.pods.iter().filter_map(ResourceExt::namespace);
         pods.chain(self.groups.iter().filter_map(ResourceExt::namespace))
             .collect()
+    }
+}
+
+/// Adds the label keys of a pod to its selectors, as an API server does.
+fn add_label_keys(pod: &mut core::Pod) {
+    let selects = |spec: &core::PodSpec| spec.affinity.is_some() || spec.topology_spread_constraints.is_some();
+    if !pod.spec.as_ref().is_some_and(selects) {
+        return;
+    }
+    let added = serde_json::to_value(&*pod).and_then(|mut value| {
+        label_keys::add_to_selectors(&mut value);
+        serde_json::from_value(value)
+    });
+    if let Ok(added) = added {
+        *pod = added;
     }
 }
 
@@ -233,44 +311,41 @@ impl WhatIfs {
     ///
     /// # Errors
     /// The response that refuses it: others are being parsed, or this one is invalid.
-    pub async fn read(&self, received: Received) -> Result<Asked, Response> {
+    pub async fn read(&self, received: Received) -> Result<Question, Response> {
         let read = self.reading.take(move || Asked::read(&received.text));
-        read.await?.map_err(|why| refusal(StatusCode::BAD_REQUEST, why))
+        let read = read.await?.map_err(|why| refusal(StatusCode::BAD_REQUEST, why))?;
+        Ok(Question::Pods(read))
     }
 
     /// Parses manifests: the request is about the pods that they would create.
     ///
     /// # Errors
     /// The response that refuses it: others are being parsed, or these are invalid.
-    pub async fn read_manifests(
-        &self,
-        received: Received,
-        namespace: String,
-        scheduler: String,
-    ) -> Result<Asked, Response> {
+    pub async fn read_manifests(&self, received: Received, namespace: String) -> Result<Question, Response> {
         if received.text.len() > TEXT_MAX {
             let why = format!("manifests of more than {} KiB cannot be asked about", TEXT_MAX >> 10);
             return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
-        let read = self.reading.take(move || {
-            let text = std::str::from_utf8(&received.text).map_err(|_| "not a text".to_owned())?;
-            let made = made(text, &namespace).map_err(|error| format!("{error:#}"))?;
-            Asked::made(made, &scheduler)
-        });
-        read.await?.map_err(|why| refusal(StatusCode::BAD_REQUEST, why))
+        let read = self.reading.take(move || Manifests::read(received, namespace));
+        let read = read.await?.map_err(|why| refusal(StatusCode::BAD_REQUEST, why))?;
+        Ok(Question::Manifests(read))
     }
 
-    /// Decides about the requested pods.
+    /// Decides about the requested pods. The caller must have been found to see the namespaces of the question.
     ///
     /// # Errors
-    /// The response that refuses it: another request is running, the first lists are incomplete, or the time limit was exceeded.
-    pub async fn decide(&self, shard: Option<&str>, asked: Asked) -> Result<Decided, Response> {
-        let known = self.inspection.known(shard).await;
-        let known = known.map_err(|(status, why)| refusal(status, why.trim().to_owned()))?;
-        let decided = self
-            .deciding
-            .take(move || decide(known, asked, Instant::now() + DEADLINE));
-        decided.await?.ok_or_else(|| {
+    /// The response that refuses it: another request is running, the first lists are incomplete, what determines groups is not known, the manifests cannot be
+    /// grouped, or the time limit was exceeded.
+    pub async fn decide(&self, shard: Option<&str>, question: Question) -> Result<Decided, Response> {
+        let refused = |(status, why): Refusal| refusal(status, why.trim().to_owned());
+        let known = self.inspection.known(shard).await.map_err(refused)?;
+        let (inspection, runtime) = (Arc::clone(&self.inspection), Handle::current());
+        let decided = self.deciding.take(move || -> Result<Option<Decided>, Refusal> {
+            let until = Instant::now() + DEADLINE;
+            let asked = question.pods(|| runtime.block_on(inspection.surroundings()))?;
+            Ok(decide(known, asked, until))
+        });
+        decided.await?.map_err(refused)?.ok_or_else(|| {
             let why = format!("it is not decided after {} s", DEADLINE.as_secs());
             refusal(StatusCode::SERVICE_UNAVAILABLE, why)
         })
@@ -412,3 +487,6 @@ fn take(decided: &mut Decided, core: &SchedulerCore, decisions: Decisions, ours:
         .waits
         .retain(|known| !over.contains(&(&*known.namespace, &*known.workload)));
 }
+
+#[cfg(test)]
+mod tests;

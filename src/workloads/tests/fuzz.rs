@@ -3,12 +3,12 @@
 use allocation_counter::measure;
 use serde_json::Value;
 
+use super::made;
 use crate::api::limits;
 use crate::fuzz::Target;
 use crate::mirror::bounds;
 use crate::workloads::budget::Budget;
 use crate::workloads::imagine::PODS_MAX;
-use crate::workloads::made;
 
 #[rustfmt::skip]
 const WORDS: &[&str] = &[

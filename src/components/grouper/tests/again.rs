@@ -5,9 +5,11 @@ use std::cell::Cell;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 
 use super::*;
+use crate::api::names::{preemptibility, third_party};
 use crate::components::tests::idle_context;
 use crate::components::tests::lab::MOMENT;
 use crate::components::watches::Key;
+use crate::devcluster::apiserver::Effect;
 
 /// A pod of the owner, with further metadata.
 fn pod_of(owner: &Value, name: &str, further: &Value) -> Pod {
@@ -68,6 +70,31 @@ impl Case {
     async fn gone(&self, pod: Pod) {
         self.tell(ToGrouper::Change(Change::Deleted(Object::Pod(Arc::new(pod)))))
             .await;
+    }
+
+    /// The API server serves a kind of Ray.
+    async fn serve_ray(&self, kind: &str, plural: &str) {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let version =
+            json!({"name": "v1", "served": true, "storage": true, "schema": schema, "subresources": {"status": {}}});
+        let names = json!({"kind": kind, "plural": plural});
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.ray.io")},
+            "spec": {"group": "ray.io", "scope": "Namespaced", "names": names, "versions": [version]},
+        });
+        self.lab.create(definition).await;
+        sleep(seconds(1)).await;
+    }
+
+    /// Creates an object of Ray; returns it as an owner.
+    async fn ray(&self, kind: &str, further: &Value) -> Value {
+        let mut object = json!({
+            "apiVersion": "ray.io/v1", "kind": kind, "metadata": {"namespace": "team", "name": "job"},
+        });
+        json_patch::merge(&mut object, further);
+        let uid = self.lab.create(object).await["metadata"]["uid"].clone();
+        json!({"apiVersion": "ray.io/v1", "kind": kind, "name": "job", "uid": uid, "controller": true})
     }
 
     /// How many groupings were sent to the scheduler since the last call.
@@ -139,6 +166,33 @@ async fn a_gang_whose_owner_changes_between_two_pods_that_come_within_a_moment_f
     sleep(seconds(60)).await;
     assert_eq!(case.gang(&owner).await["minMember"], 4);
     assert!(case.groupings() <= 6);
+}
+
+/// The minimum of a Ray job's pods comes from its cluster, which is read after the job, and so need not be read again for a pod that comes a second later.
+#[tokio::test(start_paused = true)]
+async fn a_gang_follows_an_object_that_changes_just_after_it_was_read_for_its_owner() {
+    let case = Case::start(Settings::default()).await;
+    case.serve_ray("RayJob", "rayjobs").await;
+    case.serve_ray("RayCluster", "rayclusters").await;
+    let job = case.ray("RayJob", &json!({"status": {"rayClusterName": "job"}})).await;
+    let workers = |count: u32| json!({"spec": {"workerGroupSpecs": [{"groupName": "workers", "replicas": count}]}});
+    let mut cluster = workers(2);
+    cluster["metadata"] = json!({"ownerReferences": [job]});
+    let cluster = case.ray("RayCluster", &cluster).await;
+    let pod = |name: &str| pod_of(&cluster, name, &json!({"labels": {third_party::RAY_GROUP: "workers"}}));
+
+    let slow = Effect::Delay(Duration::from_millis(900));
+    case.lab.fault(Match::verb_on("get", "rayjobs"), slow, Times::Next(1));
+    case.show_soon(pod("p0")).await;
+    sleep(Duration::from_millis(950)).await;
+    let stored = json!({
+        "apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"namespace": "team", "name": "job"},
+    });
+    case.lab.patch(&stored, workers(3)).await;
+    sleep(Duration::from_millis(200)).await;
+    case.show_soon(pod("p1")).await;
+    sleep(seconds(60)).await;
+    assert_eq!(case.gang(&job).await["minMember"], 4, "the head and three workers");
 }
 
 #[tokio::test(start_paused = true)]
@@ -337,13 +391,35 @@ async fn what_was_found_before_a_priority_class_was_created_does_not_count() {
     let walked = Walked {
         pod: member.clone(),
         version: grouper.grouped_pods.get(&member.uid).expect("a pod").version,
-        anew: false,
+        anew: true,
         came: None,
         found: Ok(Ok(Found::Skipped)),
     };
     grouper.class_changed("urgent", true);
     grouper.returned(walked);
-    assert_eq!(grouper.queue.pop(), Some(member));
+    assert_eq!(grouper.queue.pop(), Some(member.clone()));
+    let entry = grouper.grouped_pods.get(&member.uid).expect("a pod");
+    assert!(entry.anew, "nor that its owners were read");
+}
+
+/// A change that the watch has stored is sent to the grouper once the schedulers have room for it.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_a_pod_that_is_stored_while_its_owners_are_read_and_told_later_counts() {
+    let case = Case::start(Settings::default()).await;
+    let owner = case.job(&json!({})).await;
+    let slow = Effect::Delay(seconds(1));
+    case.lab.fault(Match::verb_on("get", "jobs"), slow, Times::Always);
+    case.show_soon(pod_of(&owner, "p0", &json!({}))).await;
+    let strict = json!({"labels": {label::PREEMPTIBILITY: preemptibility::NON_PREEMPTIBLE}});
+    let (changed, _) = case.lab.stores.pods.insert(pod_of(&owner, "p0", &strict));
+    sleep(seconds(5)).await;
+    case.tell(ToGrouper::Change(Change::Applied(Object::Pod(changed))))
+        .await;
+    sleep(seconds(5)).await;
+    assert_eq!(
+        case.gang(&owner).await["preemptibility"],
+        preemptibility::NON_PREEMPTIBLE
+    );
 }
 
 /// A process that has just started knows all pods, and may read the owners of one that waits sooner than those of a bound one.

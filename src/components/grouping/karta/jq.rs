@@ -2,11 +2,12 @@
 //!
 //! Their input is written by tenants, so it must not determine the amount of work: patterns and separators are literals of the query, factors of
 //! a multiplication are numbers (strings would be repeated), there is no `reduce` (each step could double the value), and a query that multiplies the
-//! object, iterates over the whole of it in nested loops or compares two lists is refused for a large object. A query whose growth exceeds
-//! `GROWTH_MAX` is refused for every object.
+//! object, iterates over the whole of it in nested loops or compares two lists is refused for a large object, and so is one that combines something large
+//! with each element of a list. A query whose growth exceeds `GROWTH_MAX` is refused for every object.
 
 mod growth;
 
+use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use jaq_core::data::JustLut;
@@ -57,12 +58,16 @@ const PUNCTUATION_MAX: usize = 100;
 const RESULTS_MAX: usize = 1000;
 /// Filters that compare each element of one list with each of another.
 const QUADRATIC: &[&str] = &["contains", "inside"];
-/// Filters that make a list of the parts of a text.
-const SPLITS: &[&str] = &["explode", "split", "scan", "match", "capture"];
+/// Filters with a result for each match in a text.
+const MATCHES: &[&str] = &["scan", "match", "capture"];
+/// Filters that make a list of the parts of a text, or another that may be longer than any list of the object.
+const SPLITS: &[&str] = &["explode", "split", "scan", "match", "capture", "indices", "flatten"];
 /// Limit on how many times as large as its object the result of a query may be. A query that may exceed it is refused for every object.
 const GROWTH_MAX: usize = 1 << 16;
 /// Limit on the estimated bytes of what a query makes of an object.
 const SIZE_MAX: usize = 32 << 20;
+/// The same where something is combined with each element of a list. It is estimated as if that were the whole object, which it hardly ever is.
+const MIXED_MAX: usize = 4 * SIZE_MAX;
 /// Limit on the estimated steps of a query.
 const STEPS_MAX: usize = 10_000_000;
 
@@ -95,8 +100,8 @@ pub struct Query {
     filter: compile::Filter<jaq_core::Native<JustLut<Val>>>,
 }
 
-impl std::fmt::Debug for Query {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.code)
     }
 }
@@ -146,7 +151,14 @@ impl Query {
         } else {
             size.values
         };
-        if elements.saturating_pow(self.work.loops()) > STEPS_MAX || size.bytes.saturating_mul(self.growth) > SIZE_MAX {
+        let is_long = elements.saturating_pow(self.work.loops()) > STEPS_MAX;
+        let made = size.bytes.saturating_mul(self.growth);
+        let mixed = if self.work.mixes {
+            made.saturating_mul(self.work.times(size))
+        } else {
+            0
+        };
+        if is_long || made > SIZE_MAX || mixed > MIXED_MAX {
             return Err(format!(
                 "the object is too large for {}: it has {} values and {} bytes",
                 self.code, size.values, size.bytes
@@ -160,10 +172,16 @@ impl Query {
     fn results(&self, subject: &Subject) -> Result<Vec<Value>, Failed> {
         let context = Ctx::<JustLut<Val>>::new(&self.filter.lut, Vars::new([]));
         let results = self.filter.id.run((context, subject.object.clone())).map(unwrap_valr);
-        let mut found = Vec::new();
+        let (mut found, mut left) = (Vec::new(), SIZE_MAX);
         for result in results {
             let result = result.map_err(|error| format!("{}: {error}", self.code))?;
-            found.push(serde_json::from_str(&result.to_string()).unwrap_or_default());
+            let mut text = Limited(String::new(), left);
+            if write!(text, "{result}").is_err() {
+                return Err(format!("{} has results of more than {} MiB", self.code, SIZE_MAX >> 20));
+            }
+            let Limited(text, rest) = text;
+            left = rest;
+            found.push(serde_json::from_str(&text).unwrap_or_default());
             if found.len() == RESULTS_MAX {
                 return Err(format!("{} has {RESULTS_MAX} results or more", self.code));
             }
@@ -198,6 +216,17 @@ impl Query {
     }
 }
 
+/// A text that takes so many more bytes.
+struct Limited(String, usize);
+
+impl fmt::Write for Limited {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.1 = self.1.checked_sub(text.len()).ok_or(fmt::Error)?;
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
 /// The size of an object.
 #[derive(Default)]
 struct Size {
@@ -207,6 +236,8 @@ struct Size {
     bytes: usize,
     /// Bytes of its longest text.
     longest: usize,
+    /// Number of elements of its longest list or object.
+    widest: usize,
 }
 
 impl Size {
@@ -220,11 +251,17 @@ impl Size {
         self.values += 1;
         self.bytes += 2;
         match value {
-            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
-            Value::Object(fields) => fields.iter().for_each(|(key, value)| {
-                self.add_text(key);
-                self.add(value);
-            }),
+            Value::Array(items) => {
+                self.widest = self.widest.max(items.len());
+                items.iter().for_each(|item| self.add(item));
+            }
+            Value::Object(fields) => {
+                self.widest = self.widest.max(fields.len());
+                for (key, value) in fields {
+                    self.add_text(key);
+                    self.add(value);
+                }
+            }
             Value::String(text) => self.add_text(text),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -247,6 +284,10 @@ struct Work {
     compares: bool,
     /// It iterates over parts of texts.
     splits: bool,
+    /// It may combine something with each element of a list, or have it as a result so often.
+    mixes: bool,
+    /// How often it joins lists.
+    joins: u32,
 }
 
 impl Work {
@@ -262,6 +303,27 @@ impl Work {
             combines: self.combines || other.combines,
             compares: self.compares || other.compares,
             splits: self.splits || other.splits,
+            mixes: self.mixes || other.mixes,
+            joins: self.joins.saturating_add(other.joins),
+        }
+    }
+
+    /// How often something is combined with elements of lists of the object, at most.
+    fn times(self, size: &Size) -> usize {
+        let (elements, all) = if self.splits {
+            (size.bytes, size.bytes)
+        } else {
+            (size.widest, size.values)
+        };
+        let times = elements.max(2).saturating_pow(self.lists.saturating_add(self.joins));
+        if self.combines { times } else { times.min(all) }
+    }
+
+    /// It iterates, and each time something else is read.
+    fn repeats(self) -> Self {
+        Self {
+            mixes: self.mixes || self.lists > 0,
+            ..self
         }
     }
 
@@ -269,7 +331,9 @@ impl Work {
     fn each_with_each(all: impl Iterator<Item = Self>) -> Self {
         let all: Vec<Self> = all.collect();
         let several = all.iter().filter(|work| work.lists > 0).count() > 1;
+        let is_one = all.len() == 1;
         let sum = all.into_iter().fold(Self::default(), Self::and);
+        let sum = if is_one { sum } else { sum.repeats() };
         Self {
             combines: sum.combines || several,
             ..sum
@@ -296,7 +360,7 @@ impl Work {
             }
             Term::Neg(inside) | Term::Label(_, inside) => Self::of(inside),
             Term::BinOp(left, BinaryOp::Pipe(Some(_)), right) => {
-                let both = Self::of(left).and(Self::of(right));
+                let both = Self::of(left).and(Self::of(right)).repeats();
                 Self { combines: true, ..both }
             }
             Term::BinOp(left, BinaryOp::Pipe(None) | BinaryOp::Comma | BinaryOp::Alt, right) => {
@@ -316,25 +380,27 @@ impl Work {
             Term::IfThenElse(cases, otherwise) => {
                 let cases = cases
                     .iter()
-                    .flat_map(|(condition, then)| [Self::of(condition), Self::of(then)]);
+                    .flat_map(|(condition, then)| [Self::of(condition).repeats(), Self::of(then)]);
                 let otherwise = otherwise.as_deref().map(Self::of).unwrap_or_default();
                 cases.fold(otherwise, Self::and)
             }
             Term::Call(name, arguments) => {
                 let inside = Self::each_with_each(arguments.iter().map(Self::of));
+                let inside = if EACH.contains(name) { inside } else { inside.repeats() };
                 let own = Self {
-                    lists: u32::from(EACH.contains(name)),
-                    combines: false,
+                    lists: u32::from(EACH.contains(name) || MATCHES.contains(name)),
                     compares: QUADRATIC.contains(name) && !arguments.iter().all(is_constant),
                     splits: SPLITS.contains(name),
+                    joins: u32::from(*name == "add"),
+                    ..Self::default()
                 };
                 own.and(inside)
             }
             Term::Path(of, Path(parts)) => {
                 let parts = parts.iter().map(|(part, _)| match part {
-                    Part::Index(index) => Self::of(index),
+                    Part::Index(index) => Self::of(index).repeats(),
                     Part::Range(None, None) => list(1),
-                    Part::Range(from, to) => Self::each_with_each(from.iter().chain(to).map(Self::of)),
+                    Part::Range(from, to) => Self::each_with_each(from.iter().chain(to).map(Self::of)).repeats(),
                 });
                 parts.fold(Self::of(of), Self::and)
             }

@@ -100,6 +100,8 @@ fn the_work_of_a_query_is_bounded_for_every_object() {
         "[.a[] as $x | .a[] | . + $x] | length",
         "[.a[] + .a[]] | length",
         "[{x: .a[], y: .a[]}] | length",
+        "[.a[.a[]:]] | length",
+        "[.a[:.a[]]] | length",
         "[.. ] | length",
         ".a - .b",
         ".a | contains(.b)",
@@ -107,6 +109,28 @@ fn the_work_of_a_query_is_bounded_for_every_object() {
     ] {
         assert!(answers(combined, large.clone()).is_err(), "{combined}");
     }
+    let groups: Vec<Value> = (0..3_500).map(|number| json!({"name": format!("g{number}")})).collect();
+    let large_texts = [json!("x".repeat(700_000)), json!(vec!["x".repeat(200); 3_500])];
+    let with_each = r#".spec.prefix as $p | [.spec.groups[] | "\($p)-\(.name)"]"#;
+    for repeated in [
+        with_each,
+        r#".spec.prefix as $p | .spec.groups | map("\($p)-\(.name)")"#,
+        "[.spec.groups[] as {$name} | .spec.prefix]",
+        "[.spec.groups[].name + .spec.prefix]",
+        ".spec.groups[].name + .spec.prefix",
+        "[{name: .spec.groups[].name, prefix: .spec.prefix}]",
+        "[.spec | select(.groups[].name != null)]",
+        "[if .spec.groups[].name then .spec.prefix else 0 end]",
+        r#".spec.prefix as $p | [.spec.prefix | scan("x") | $p]"#,
+    ] {
+        for prefix in &large_texts {
+            let object = json!({"spec": {"prefix": prefix, "groups": groups}});
+            let error = answers(repeated, object).unwrap_err();
+            assert!(error.starts_with("the object is too large"), "{repeated}: {error}");
+        }
+    }
+    let answer = answers(with_each, json!({"spec": {"prefix": "p", "groups": groups[..200]}})).unwrap();
+    assert_eq!(answer[0][199], json!("p-g199"));
     let least = answers(".a | length", json!({"a": i64::MIN}));
     assert!(least.is_err() || least == Ok(vec![json!(i64::MIN)]));
     let splits = r#"[.a | split("")[] as $x | .a | split("")[] | . + $x] | length"#;

@@ -130,6 +130,13 @@ impl<K: Clone + Eq + Hash, T> NamespaceCache<K, T> {
         entry.is_none_or(|entry| entry.since >= time)
     }
 
+    /// Whether no entry of a namespace is older.
+    pub fn are_all_since(&self, namespace: &str, time: Instant) -> bool {
+        let cache = self.lock();
+        let entries = cache.namespaces.get(namespace);
+        entries.is_none_or(|entries| entries.entries.values().all(|entry| entry.since >= time))
+    }
+
     /// Invalidates an object, unless it was just read. Returns whether it will be read again.
     pub fn invalidate(&self, namespace: &str, key: &K) -> bool {
         let mut cache = self.lock();

@@ -23,7 +23,7 @@ pub struct Base<'a> {
 }
 
 /// The queue: the owner's label, the pod's label, the project (with the node pool, if the pod names one), the namespace's
-/// label, the default queue. An empty label is no label.
+/// label, the default queue. An empty label is no label. KAI does not know that of the namespace.
 pub fn queue(input: &Input, top: &Workload) -> String {
     let settings = input.settings;
     let key = &settings.queue_label_key;
@@ -44,11 +44,12 @@ pub fn queue(input: &Input, top: &Workload) -> String {
             .filter(|_| !settings.pools.key.is_empty());
         return pool.map_or_else(|| project.to_owned(), |pool| format!("{project}-{pool}"));
     }
-    let namespace = input.pod.metadata.namespace.as_deref().unwrap_or_default();
-    input
-        .cluster
-        .namespace_queue(namespace)
-        .unwrap_or_else(|| settings.default_queue.clone())
+    let of_namespace = if settings.exactly_as_kai {
+        None
+    } else {
+        input.cluster.namespace_queue(input.namespace())
+    };
+    of_namespace.unwrap_or_else(|| settings.default_queue.clone())
 }
 
 /// The class that the pod itself names: its label, else its spec.

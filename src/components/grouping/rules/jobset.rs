@@ -1,5 +1,7 @@
 //! Job sets: one group with a tree of two levels, replicated jobs above their replicas.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::base::{self, of_owner};
@@ -7,11 +9,11 @@ use super::tree::{below, count, inner, leaf, near};
 use super::{Grouped, Input, RuleError, wrong};
 use crate::api::names::{annotation, priority_class, third_party};
 use crate::api::pod_group::{SubGroup, TopologyConstraint};
-use crate::components::grouping::fields;
 use crate::components::grouping::workload::Workload;
+use crate::components::grouping::{counts, fields};
 use crate::mirror::identity::default_group_name;
 
-/// Every replica of a replicated job is a gang; an annotation or the startup policy determines how many replicated jobs must start.
+/// Every replica of a replicated job is a gang; an annotation, the startup policy or dependencies determine how many replicated jobs must start.
 ///
 /// ```yaml
 /// # leader 1×1, worker 2×4  →  leader {1 of 1}: leader-replica-0 (1 pod); worker {2 of 2}: worker-replica-0, -1 (4 pods each)
@@ -51,7 +53,10 @@ struct ReplicatedJob {
     replicas: usize,
     size: i32,
     topology: Option<TopologyConstraint>,
+    /// It is created after others.
     waits_for_others: bool,
+    /// The jobs after whose end it is created.
+    ended: BTreeSet<String>,
 }
 
 impl ReplicatedJob {
@@ -67,10 +72,16 @@ fn jobs(input: &Input, top: &Workload) -> Result<Vec<ReplicatedJob>, RuleError> 
         let namespace = input.namespace();
         return wrong(format!("jobset {namespace}/{} has no replicatedJobs", top.name));
     };
-    listed.iter().map(job).collect()
+    let mut jobs = Vec::new();
+    for spec in listed {
+        let job = job(spec, &jobs)?;
+        jobs.push(job);
+    }
+    Ok(jobs)
 }
 
-fn job(spec: &Value) -> Result<ReplicatedJob, RuleError> {
+/// A replicated job. It can wait only for those before it in the list.
+fn job(spec: &Value, before: &[ReplicatedJob]) -> Result<ReplicatedJob, RuleError> {
     if !spec.is_object() {
         return wrong("an entry of replicatedJobs is no object");
     }
@@ -80,28 +91,40 @@ fn job(spec: &Value) -> Result<ReplicatedJob, RuleError> {
     }
     let replicas = fields::integer(spec, &["replicas"])?.unwrap_or(1);
     let annotation = |key: &'static str| fields::text(spec, &["template", "metadata", "annotations", key]);
-    let parallelism = fields::integer(spec, &["template", "spec", "parallelism"])?.unwrap_or(1);
-    // A Job creates no more pods than completions.
-    let completions = fields::integer(spec, &["template", "spec", "completions"])?.unwrap_or(parallelism);
+    let pods = counts::of_job(spec, &["template", "spec"])?;
     let size = match annotation(annotation::BATCH_MIN_MEMBER)?.filter(|text| !text.is_empty()) {
         Some(text) => at_least_one(text)?,
-        None => parallelism.min(completions),
+        None => pods,
     };
     let topology = base::topology(|key| annotation(key).ok().flatten())
         .filter(|constraint| constraint.topology.is_some())
         .filter(|constraint| {
             constraint.required_topology_level.is_some() || constraint.preferred_topology_level.is_some()
         });
+    let others: &[Value] = fields::list(spec, &["dependsOn"])?.map_or(&[], Vec::as_slice);
+    let mut ended = BTreeSet::new();
+    for other in others {
+        let text = |key: &str| other.get(key).and_then(Value::as_str);
+        if let Some(known) = before.iter().find(|job| text("name") == Some(&*job.name)) {
+            ended.extend(known.ended.iter().cloned());
+        }
+        if text("status") != Some("Ready") {
+            ended.extend(text("name").map(str::to_owned));
+        }
+    }
     Ok(ReplicatedJob {
         name: name.to_owned(),
         replicas: usize::try_from(replicas).unwrap_or_default(),
         size,
         topology,
-        waits_for_others: fields::list(spec, &["dependsOn"])?.is_some_and(|others| !others.is_empty()),
+        waits_for_others: !others.is_empty(),
+        ended,
     })
 }
 
-/// How many replicated jobs must start. Those that are created only after others are not waited for.
+/// How many replicated jobs must start. Those that are created only after others are not waited for. Jobs that have ended do not count, so one that is
+/// created after their end may be the only one: its pods, which come when no other pods are grouped any more, set the minimum to 1. If it does not wait for
+/// the end of all first jobs, its pods and theirs are grouped at the same time, so the minimum is 1 from the start.
 fn min_jobs(input: &Input, top: &Workload, running: &[&ReplicatedJob]) -> Result<i32, RuleError> {
     let all = count(running.len());
     if let Some(text) = top.annotation(annotation::BATCH_MIN_MEMBER) {
@@ -110,11 +133,20 @@ fn min_jobs(input: &Input, top: &Workload, running: &[&ReplicatedJob]) -> Result
     if is_in_order(top)? {
         return Ok(all.min(1));
     }
-    let first = running.iter().filter(|job| !job.waits_for_others).count();
-    if input.settings.exactly_as_kai || first == 0 {
+    if input.settings.exactly_as_kai {
         return Ok(all);
     }
-    Ok(count(first))
+    let first: Vec<_> = running.iter().filter(|job| !job.waits_for_others).collect();
+    let own = input.label(third_party::JOBSET_REPLICATED_JOB);
+    let mut waiting = running.iter().filter(|job| !job.ended.is_empty());
+    let may_be_alone = waiting.any(|job| {
+        let is_own = own == Some(&*job.name);
+        is_own || !first.iter().all(|other| job.ended.contains(&other.name))
+    });
+    if may_be_alone {
+        return Ok(all.min(1));
+    }
+    Ok(count(first.len().max(1)).min(all))
 }
 
 fn is_in_order(top: &Workload) -> Result<bool, RuleError> {

@@ -9,8 +9,8 @@ use super::tree::{as_name, leaf, near};
 use super::{Grouped, Input, Reference, RuleError, wrong};
 use crate::api::names::{annotation, priority_class, third_party};
 use crate::api::pod_group::{SubGroup, TopologyConstraint};
-use crate::components::grouping::fields;
 use crate::components::grouping::workload::Workload;
+use crate::components::grouping::{counts, fields};
 
 const HEAD: &str = "headgroup";
 
@@ -109,24 +109,20 @@ fn groups(input: &Input, cluster: &Value) -> Result<Vec<SubGroup>, RuleError> {
 
 /// The minimum of a worker group; `None` if it is suspended or has no pods.
 fn size(input: &Input, spec: &Value) -> Result<Option<i32>, RuleError> {
-    let suspended = |key| fields::boolean(spec, &[key]);
-    if suspended("suspended")?.unwrap_or(false) || suspended("suspend")?.unwrap_or(false) {
+    let Some(workers) = counts::ray_workers(spec)? else {
         return Ok(None);
-    }
-    let replicas = fields::integer(spec, &["replicas"])?;
-    let min = fields::integer(spec, &["minReplicas"])?.unwrap_or(0);
-    let hosts = fields::integer(spec, &["numOfHosts"])?.unwrap_or(1);
-    if let Some(replicas) = replicas.filter(|replicas| min > *replicas && input.settings.exactly_as_kai) {
+    };
+    let (min, stated) = (workers.min, fields::integer(spec, &["replicas"])?);
+    if let Some(replicas) = stated.filter(|replicas| min > *replicas && input.settings.exactly_as_kai) {
         return wrong(format!(
             "ray-cluster replicas for a workerGroupsSpec can't be less than minReplicas. replicas: {replicas}, minReplicas: {min}"
         ));
     }
-    // KubeRay raises replicas to minReplicas.
-    let replicas = replicas.unwrap_or(0).max(min);
-    if min == 0 && replicas == 0 {
+    if min == 0 && workers.replicas == 0 {
         return Ok(None);
     }
-    Ok(Some((if min > 0 { min } else { replicas }).saturating_mul(hosts)))
+    let needed = if min > 0 { min } else { workers.replicas };
+    Ok(Some(needed.saturating_mul(workers.hosts)))
 }
 
 fn topology(spec: &Value, place: &str) -> Result<Option<TopologyConstraint>, RuleError> {

@@ -45,6 +45,10 @@ impl Cluster for World {
 /// Groups the pod of `case`, which is named `p` with uid `u` in namespace `ns` unless it says otherwise. Each owner is
 /// `{kind: group/version/Kind, …metadata}`, with name `o` and uid `U` by default.
 fn grouped(case: &str) -> Result<Grouped, RuleError> {
+    grouped_with(&Settings::default(), case)
+}
+
+fn grouped_with(settings: &Settings, case: &str) -> Result<Grouped, RuleError> {
     let case: Value = serde_yaml_ng::from_str(case).unwrap();
     let mut pod = case["pod"].clone();
     for (key, default) in [("name", "p"), ("uid", "u"), ("namespace", "ns")] {
@@ -58,7 +62,7 @@ fn grouped(case: &str) -> Result<Grouped, RuleError> {
     group(&Input {
         pod: &pod,
         chain: &chain,
-        settings: &Settings::default(),
+        settings,
         cluster: &World,
     })
 }
@@ -215,6 +219,50 @@ fn segments_have_minimums_unless_later_pods_of_a_job_follow_earlier_ones() {
     assert_eq!(minimums(4, stated), (Some(0), vec![0; 5]));
 }
 
+/// Pods that have ended do not count, so a job set may come down to the one job that waited for all others.
+#[test]
+fn a_job_set_needs_no_more_jobs_at_once_than_there_may_be() {
+    let minimum_for = |pod_of: &str, settings: &Settings, jobs: &str| {
+        let labels = format!("{{jobset.sigs.k8s.io/replicatedjob-name: {pod_of}, jobset.sigs.k8s.io/job-index: '0'}}");
+        let set = format!("{{kind: jobset.x-k8s.io/v1alpha2/JobSet, body: {{spec: {{replicatedJobs: [{jobs}]}}}}}}");
+        let case = format!("{{pod: {{metadata: {{labels: {labels}}}}}, owners: [{{kind: batch/v1/Job}}, {set}]}}");
+        grouped_with(settings, &case).unwrap().group.spec.min_sub_group
+    };
+    let ours_for = |pod_of: &str, jobs: &str| minimum_for(pod_of, &Settings::default(), jobs);
+    let ours = |jobs: &str| ours_for("a", jobs);
+    let after_both = |status: &str| {
+        format!("{{name: a}}, {{name: b}}, {{name: c, dependsOn: [{{name: a{status}}}, {{name: b{status}}}]}}")
+    };
+    assert_eq!(ours("{name: a}, {name: b}"), Some(2));
+    assert_eq!(ours(&after_both(", status: Ready")), Some(2), "all three run at once");
+    for complete in [", status: Complete", ""] {
+        let jobs = after_both(complete);
+        assert_eq!(ours(&jobs), Some(2), "the first two are a gang");
+        assert_eq!(ours_for("c", &jobs), Some(1), "it is alone");
+        let and_one_with_it = format!("{jobs}, {{name: d, dependsOn: [{{name: c, status: Ready}}]}}");
+        assert_eq!(ours(&and_one_with_it), Some(2));
+        for last in ["c", "d"] {
+            assert_eq!(ours_for(last, &and_one_with_it), Some(1), "{last}");
+        }
+    }
+    // The jobs b and c may run at once, or one of them alone.
+    let after_one = "{name: a}, {name: b}, {name: c, dependsOn: [{name: a, status: Complete}]}";
+    for pod_of in ["a", "b", "c"] {
+        assert_eq!(ours_for(pod_of, after_one), Some(1), "{pod_of}");
+    }
+    let one_by_one = "{name: a}, {name: b, dependsOn: [{name: a, status: Complete}]}, \
+                      {name: c, dependsOn: [{name: b, status: Complete}]}";
+    assert_eq!(ours(one_by_one), Some(1));
+    let first_scaled_to_none = "{name: z, replicas: 0}, {name: a, dependsOn: [{name: z, status: Ready}]}, \
+                                {name: b, dependsOn: [{name: a, status: Ready}]}";
+    assert_eq!(ours(first_scaled_to_none), Some(1));
+    let as_kai = Settings {
+        exactly_as_kai: true,
+        ..Settings::default()
+    };
+    assert_eq!(minimum_for("a", &as_kai, &after_both(", status: Complete")), Some(3));
+}
+
 #[test]
 fn a_worker_of_a_group_without_pods_may_have_been_seen_before_its_cluster() {
     let cluster = |labels: &str| {
@@ -266,6 +314,19 @@ fn the_queue_is_found_in_order() {
     check("ns", "{}", "{}", "default-queue");
     check("labelled", "{}", "{}", "of-namespace");
     check("labelled", "{}", "{kai.scheduler/queue: b}", "b");
+}
+
+#[test]
+fn the_label_of_the_namespace_names_no_queue_where_pods_are_grouped_exactly_as_kai_does() {
+    let settings = Settings {
+        exactly_as_kai: true,
+        ..Settings::default()
+    };
+    let found = grouped_with(
+        &settings,
+        "{pod: {metadata: {namespace: labelled}}, owners: [{kind: x/v1/X}]}",
+    );
+    assert_eq!(found.unwrap().group.spec.queue.as_deref(), Some("default-queue"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! How much larger than its input what a query makes of it may be, so that no chain of filters multiplies it again and again.
 //!
-//! Sizes are those of JSON texts. Elements of lists that are combined ([`Work`](super::Work)) are not counted here.
+//! Sizes are those of JSON texts. Elements of lists that are combined ([`Work`](super::Work)), with one another or with something else, are not counted
+//! here.
 
 use jaq_core::load::lex::StrPart;
 use jaq_core::load::parse::{BinaryOp, Pattern, Term};
