@@ -30,6 +30,7 @@ mod reserve;
 mod reviews;
 mod slow_jobs;
 mod stray_claims;
+mod volume_turns;
 mod volumes;
 
 use std::collections::{BTreeMap, VecDeque};

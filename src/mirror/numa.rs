@@ -3,6 +3,7 @@
 //!
 //! A zone's available amounts lag behind, so they are read only if configured: by default free is allocatable minus the recorded usage of pods.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -172,22 +173,28 @@ fn larger(left: &[(Name, i64)], right: &[(Name, i64)]) -> Vec<(Name, i64)> {
     merge(left, right, i64::max)
 }
 
+/// Amounts by zone.
+type Record = Vec<(Name, Vec<(Name, i64)>)>;
+
 /// The zones that a pod uses: as reported on its node, else from its bind request, else as predicted at its bind. Tenants can create pods with these
-/// annotations, so no more counts than the pod requests (`whole`), up to an amount of which the sum over many pods does not overflow.
-fn record(pod: &Pod, request: Option<&BindRequest>, whole: &[(Name, i64)]) -> Vec<(Name, Vec<(Name, i64)>)> {
-    let annotated = |key: &str| -> Option<Vec<NumaZone>> {
-        let text = pod.annotations.get(key)?;
-        serde_json::from_str(text)
-            .ok()
-            .filter(|zones: &Vec<NumaZone>| !zones.is_empty())
+/// annotations, so nothing is reported before a pod has its node, and one without any amount that the pod requests (`whole`) does not count.
+fn record(pod: &Pod, request: Option<&BindRequest>, whole: &[(Name, i64)]) -> Record {
+    let annotated = |key: &str| -> Option<Record> {
+        let zones: Vec<NumaZone> = serde_json::from_str(pod.annotations.get(key)?).ok()?;
+        requested(&zones, whole)
     };
-    let requested = || {
-        let zones = &request?.spec.predicted_numa_zones;
-        (!zones.is_empty()).then(|| zones.clone())
+    let observed = || {
+        pod.node.as_ref()?;
+        annotated(annotation::NUMA_PLACEMENT_OBSERVED)
     };
-    let zones = annotated(annotation::NUMA_PLACEMENT_OBSERVED)
-        .or_else(requested)
+    let zones = observed()
+        .or_else(|| requested(&request?.spec.predicted_numa_zones, whole))
         .or_else(|| annotated(annotation::NUMA_PLACEMENT_PREDICTED));
+    zones.unwrap_or_default()
+}
+
+/// What zones have of the requests of a pod, up to an amount of which the sum over many pods does not overflow; `None` if nothing.
+fn requested(zones: &[NumaZone], whole: &[(Name, i64)]) -> Option<Record> {
     let capped = |(resource, amount): &(Name, i64)| (resource.clone(), (*amount).min(requests::MOST));
     let mut left: Vec<(Name, i64)> = whole.iter().map(capped).collect();
     let mut amounts = |amounts: &QuantityMap| -> Vec<(Name, i64)> {
@@ -200,11 +207,20 @@ fn record(pod: &Pod, request: Option<&BindRequest>, whole: &[(Name, i64)]) -> Ve
         });
         read.collect()
     };
-    let zones = zones.unwrap_or_default();
-    zones
-        .iter()
-        .map(|zone| (name(&zone.zone), amounts(&zone.amount)))
-        .collect()
+    let zones = zones.iter().map(|zone| (name(&zone.zone), amounts(&zone.amount)));
+    let read: Record = zones.collect();
+    read.iter().any(|(_, amounts)| !amounts.is_empty()).then_some(read)
+}
+
+/// Adds the annotations of a Binding with the predicted zones. An observed placement that may be there before is cleared: no kubelet had the pod then.
+pub fn annotate(annotations: &mut BTreeMap<String, String>, predicted: &[NumaZone]) {
+    if predicted.is_empty() {
+        return;
+    }
+    if let Ok(zones) = serde_json::to_string(predicted) {
+        annotations.insert(annotation::NUMA_PLACEMENT_PREDICTED.to_owned(), zones);
+    }
+    annotations.insert(annotation::NUMA_PLACEMENT_OBSERVED.to_owned(), "[]".to_owned());
 }
 
 /// Zones as bind requests and annotations write them.
@@ -227,7 +243,7 @@ pub fn zones(placed: &[(Name, Vec<(Name, i64)>)]) -> Vec<NumaZone> {
 
 /// The zones of all nodes.
 #[derive(Debug, Default)]
-pub struct Zones(std::collections::BTreeMap<Box<str>, Arc<NumaInput>>);
+pub struct Zones(BTreeMap<Box<str>, Arc<NumaInput>>);
 
 impl Zones {
     /// Those of a node.

@@ -130,11 +130,7 @@ pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<V
         annotations.insert(annotation::POD_GROUP_NAME.to_owned(), group.name().to_owned());
     }
     let group = named.unwrap_or_else(|| pods::group_key(&pod.metadata));
-    if !spec.predicted_numa_zones.is_empty()
-        && let Ok(zones) = serde_json::to_string(&spec.predicted_numa_zones)
-    {
-        annotations.insert(annotation::NUMA_PLACEMENT_PREDICTED.to_owned(), zones);
-    }
+    numa::annotate(&mut annotations, &spec.predicted_numa_zones);
     if !spec.resource_claim_allocations.is_empty() || spec.extended_resource_claim_allocation.is_some() {
         return None;
     }

@@ -163,7 +163,8 @@ struct Done {
 }
 
 impl MultiStepBind {
-    /// Runs the stages. On failure everything but the bind request is undone, unless the pod may be bound; the request is returned with the report.
+    /// Runs the stages. On failure everything but the bind request is undone, unless the pod may be bound; the request is returned with the report. Of a bind that
+    /// is obsolete only what it wrote for volumes is undone.
     pub async fn run(&self) -> (Report, Option<BindRequest>) {
         let mut done = Done::default();
         let mut report = Report::new(Ending::Done);
@@ -173,15 +174,20 @@ impl MultiStepBind {
                 report.no_device = matches!(stop, Stop::NoDevice(_));
                 report.ending = self.ending(stop).await;
                 if matches!(report.ending, Ending::Failed(_)) {
-                    // At shutdown the bind request and all writes stay: the next leader resumes. So they do if the pod may be bound.
-                    if !self.caller.context.shutdown.is_cancelled() && !report.uncertain {
-                        // Only what other binds wait for stays.
-                        drop(done.waits_for.take());
-                        self.undo(&done).await;
-                    }
                     report.cause = stage.cause().unwrap_or(report.cause);
                 }
                 break;
+            }
+        }
+        // At shutdown the bind request and all writes stay: the next leader resumes. So they do if the pod may be bound.
+        if !self.caller.context.shutdown.is_cancelled() && !report.uncertain {
+            // This bind no longer counts as one that waits for the claims.
+            drop(done.waits_for.take());
+            match report.ending {
+                Ending::Done => self.volumes().keep(),
+                // Claims outlive their pod; all else goes with it.
+                Ending::Overtaken => Box::pin(self.volumes().undo(&done.volumes)).await,
+                Ending::Failed(_) => Box::pin(self.undo(&done)).await,
             }
         }
         (report, done.request)

@@ -10,6 +10,7 @@ use tracing::debug;
 
 use super::claim_turns::ClaimTurns;
 use super::open_binds::OpenBinds;
+use super::volume_turns::VolumeTurns;
 use crate::components::Context;
 use crate::components::gpu_operator::GpuOperator;
 use crate::components::retry::{Backoff, Failure, LAGGING, asked_pause, failure};
@@ -49,6 +50,8 @@ pub struct Caller {
     pub claim_turns: Arc<ClaimTurns>,
     /// Open binds that wait for volume claims, by these.
     pub open_claims: Arc<OpenBinds>,
+    /// Turns of writing these.
+    pub volume_turns: Arc<VolumeTurns>,
     turns: Arc<Semaphore>,
 }
 
@@ -62,6 +65,7 @@ impl Caller {
             context,
             claim_turns: Arc::default(),
             open_claims: Arc::default(),
+            volume_turns: Arc::default(),
             turns: Arc::new(Semaphore::new(at_once)),
         }
     }

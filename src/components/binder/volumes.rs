@@ -2,7 +2,7 @@
 //! until all claims are bound.
 //!
 //! Each step is idempotent. If the bind fails, unbound volumes lose their `claimRef`
-//! again, and claims the annotation, so that the pod may be placed on another node, unless another open bind waits for the claim.
+//! again, and claims the annotation, so that the pod may be placed on another node; if other open binds wait for the claim, the last of them does that.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::requests::{Caller, RequestError};
+use super::volume_turns::Write;
 use crate::api::names::volume as names;
 use crate::components::bus::OrderedBind;
 use crate::components::pods;
@@ -39,14 +40,9 @@ pub struct Volumes<'a> {
     pub bind: &'a OrderedBind,
 }
 
-/// Writes to undo if the bind fails.
+/// Writes to undo if the bind fails, by namespace and name of the claim.
 #[derive(Debug, Default)]
-pub struct Written {
-    /// Claims with the selected-node annotation.
-    selected: Vec<Arc<PersistentVolumeClaim>>,
-    /// Volumes with a `claimRef`.
-    claimed: Vec<(String, Arc<PersistentVolumeClaim>)>,
-}
+pub struct Written(Vec<(Arc<str>, Write)>);
 
 /// The promises of an interrupted bind, recovered from its writes. `None`: they are incomplete. A claim that has its volume by now is one of them, as it may have
 /// got it by the bind of another pod, where this pod's node cannot use it.
@@ -85,9 +81,19 @@ impl Volumes<'_> {
             if bound_to(&claim).is_some() {
                 continue;
             }
+            let _turn = self.caller.volume_turns.next(&promise.claim).await;
+            // It may have got its volume meanwhile.
+            let claim = self.claim(promise)?;
+            if bound_to(&claim).is_some() {
+                continue;
+            }
             match &promise.volume {
-                Some(volume) => self.set_claim_ref(volume, &claim, written).await?,
-                None => self.select_node(&claim, written).await?,
+                Some(volume) => {
+                    let write = Write::Reference(Arc::clone(volume), Arc::clone(&claim));
+                    written.0.push((Arc::clone(&promise.claim), write));
+                    self.set_claim_ref(volume, &claim).await?;
+                }
+                None => self.select_node(promise, &claim, written).await?,
             }
         }
         self.wait(deadline).await
@@ -99,7 +105,7 @@ impl Volumes<'_> {
         let claim = self.stores.persistent_volume_claims.get(namespace, name);
         claim
             .filter(|claim| claim.metadata.deletion_timestamp.is_none())
-            .ok_or_else(|| refused(format!("persistentvolumeclaim {name:?} not found")))
+            .ok_or_else(|| not_found(name))
     }
 
     fn claims_api(&self) -> Api<PersistentVolumeClaim> {
@@ -122,13 +128,7 @@ impl Volumes<'_> {
     }
 
     /// Writes the `claimRef` of an existing volume.
-    async fn set_claim_ref(
-        &self,
-        volume: &str,
-        claim: &Arc<PersistentVolumeClaim>,
-        written: &mut Written,
-    ) -> Result<(), RequestError> {
-        written.claimed.push((volume.to_owned(), Arc::clone(claim)));
+    async fn set_claim_ref(&self, volume: &str, claim: &PersistentVolumeClaim) -> Result<(), RequestError> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let found = self.volume(volume).await?;
@@ -164,20 +164,27 @@ impl Volumes<'_> {
     }
 
     /// Writes the selected-node annotation of a claim.
-    async fn select_node(&self, claim: &Arc<PersistentVolumeClaim>, written: &mut Written) -> Result<(), RequestError> {
-        let node = &*self.bind.placement.node;
-        if let Some(other) = claim
-            .annotations()
-            .get(names::SELECTED_NODE)
-            .filter(|selected| *selected != node)
-        {
-            let name = claim.name_any();
+    async fn select_node(
+        &self,
+        promise: &Promise,
+        claim: &Arc<PersistentVolumeClaim>,
+        written: &mut Written,
+    ) -> Result<(), RequestError> {
+        let (node, name) = (&self.bind.placement.node, claim.name_any());
+        let mut selected = claim.annotations().get(names::SELECTED_NODE).cloned();
+        if selected.is_some() {
+            // Another bind may have removed it, and the watch be behind.
+            let found = self.read_claim(claim).await?.ok_or_else(|| not_found(&name))?;
+            selected = found.annotations().get(names::SELECTED_NODE).cloned();
+        }
+        if let Some(other) = selected.as_deref().filter(|selected| *selected != &**node) {
             return Err(refused(format!(
                 "a volume for persistentvolumeclaim {name:?} is being made for node {other}"
             )));
         }
-        written.selected.push(Arc::clone(claim));
-        if claim.annotations().contains_key(names::SELECTED_NODE) {
+        let write = Write::Node(Arc::clone(node), Arc::clone(claim));
+        written.0.push((Arc::clone(&promise.claim), write));
+        if selected.is_some() {
             return Ok(());
         }
         self.annotate(claim, Some(node)).await
@@ -220,7 +227,7 @@ impl Volumes<'_> {
                 let name = claim.name_any();
                 if claim.annotations().contains_key(names::SELECTED_NODE) {
                     seen.insert(name.clone());
-                } else if promise.volume.is_none() && seen.contains(&name) {
+                } else if promise.volume.is_none() && seen.contains(&name) && !self.is_under_way(&claim).await? {
                     return Err(refused(format!("provisioning failed for PVC {name:?}")));
                 }
                 missing = Some(name);
@@ -241,6 +248,13 @@ impl Volumes<'_> {
                 return Err(refused("this process does not lead".to_owned()));
             }
         }
+    }
+
+    /// Whether the API server's claim has a node or a volume. The watch may show first how another bind removed the node, and then how this one wrote it again.
+    async fn is_under_way(&self, claim: &PersistentVolumeClaim) -> Result<bool, RequestError> {
+        let found = self.read_claim(claim).await?;
+        Ok(found
+            .is_some_and(|found| bound_to(&found).is_some() || found.annotations().contains_key(names::SELECTED_NODE)))
     }
 
     /// Checks the node affinity of a bound volume, which may have been provisioned for another node or bound by another client.
@@ -276,24 +290,48 @@ impl Volumes<'_> {
         })
     }
 
-    /// Undoes the writes for unbound claims. Claims that are being bound right now are not touched, nor those that another open bind waits for: it has the same
-    /// writes to undo if it fails.
+    /// Undoes the writes for unbound claims, also those that other binds have left to be undone. Claims that are being bound right now are not touched. The
+    /// writes for claims that other open binds wait for are left to the last of these.
     pub async fn undo(&self, written: &Written) {
-        for (volume, claim) in &written.claimed {
-            if let Err(error) = self.clear_claim_ref(volume, claim).await {
-                debug!(error = error.why, volume, "the volume keeps its claim");
+        let turns = &self.caller.volume_turns;
+        for Promise { claim, .. } in &self.bind.placement.volumes {
+            let _turn = turns.next(claim).await;
+            let mut writes = turns.take(claim);
+            let own = written.0.iter().filter(|(of, _)| of == claim);
+            writes.extend(own.map(|(_, write)| write.clone()));
+            if self.caller.open_claims.has(claim) {
+                turns.leave(claim, writes);
+                continue;
+            }
+            for write in &writes {
+                let undone = match write {
+                    Write::Node(node, claim) => self.clear_node(node, claim).await,
+                    Write::Reference(volume, claim) => self.clear_claim_ref(volume, claim).await,
+                };
+                if let Err(error) = undone {
+                    debug!(error = error.why, %claim, "the claim keeps its node or volume");
+                }
             }
         }
-        for claim in &written.selected {
-            let cleared = match self.is_unused(claim).await {
-                Ok(true) => self.annotate(claim, None).await,
-                Ok(false) => Ok(()),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = cleared {
-                debug!(error = error.why, claim = claim.name_any(), "the claim keeps its node");
-            }
+    }
+
+    /// Forgets what other binds have left to be undone: the claims have their volumes.
+    pub fn keep(&self) {
+        for promise in &self.bind.placement.volumes {
+            self.caller.volume_turns.take(&promise.claim);
         }
+    }
+
+    /// Removes the annotation of a claim that names the node, unless the claim is being bound.
+    async fn clear_node(&self, node: &str, claim: &PersistentVolumeClaim) -> Result<(), RequestError> {
+        let found = self.unbound(claim).await?;
+        let selected = found
+            .as_ref()
+            .and_then(|found| found.annotations().get(names::SELECTED_NODE));
+        if selected.is_some_and(|selected| selected == node) {
+            self.annotate(claim, None).await?;
+        }
+        Ok(())
     }
 
     /// Removes a volume's `claimRef`, unless the two are being bound.
@@ -303,7 +341,7 @@ impl Volumes<'_> {
                 return Ok(());
             };
             let phase = found.status.as_ref().and_then(|status| status.phase.as_deref());
-            if !belongs_to(&found, claim) || phase == Some("Bound") || !self.is_unused(claim).await? {
+            if !belongs_to(&found, claim) || phase == Some("Bound") || self.unbound(claim).await?.is_none() {
                 return Ok(());
             }
             let before = if found.annotations().contains_key(names::BOUND_BY_CONTROLLER) {
@@ -322,19 +360,27 @@ impl Volumes<'_> {
         Ok(())
     }
 
-    /// Whether a claim still exists and names no volume, and no open bind waits for it.
-    async fn is_unused(&self, claim: &PersistentVolumeClaim) -> Result<bool, RequestError> {
+    /// The claim as the API server has it.
+    async fn read_claim(&self, claim: &PersistentVolumeClaim) -> Result<Option<PersistentVolumeClaim>, RequestError> {
         let namespace = &self.bind.placement.pod.namespace;
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.caller.context.reads.clone(), namespace);
         let name = claim.name_any();
         let found = self.caller.call("read a claim", || api.get_opt(&name)).await?;
-        let found = found.filter(|found| found.metadata.uid == claim.metadata.uid);
-        let is_unbound = found.is_some_and(|found| {
+        Ok(found.filter(|found| found.metadata.uid == claim.metadata.uid))
+    }
+
+    /// The same, if it names no volume.
+    async fn unbound(&self, claim: &PersistentVolumeClaim) -> Result<Option<PersistentVolumeClaim>, RequestError> {
+        let found = self.read_claim(claim).await?;
+        Ok(found.filter(|found| {
             let volume = found.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
             volume.is_none_or(str::is_empty)
-        });
-        Ok(is_unbound && !self.caller.open_claims.has(&format!("{namespace}/{name}")))
+        }))
     }
+}
+
+fn not_found(claim: &str) -> RequestError {
+    refused(format!("persistentvolumeclaim {claim:?} not found"))
 }
 
 fn refused(why: String) -> RequestError {

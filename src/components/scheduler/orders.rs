@@ -59,11 +59,7 @@ fn bind(placement: Bind, mirror: &Mirror, shard: &Shard, pool: &Arc<str>) -> Ord
             placement.group.name().to_string(),
         ),
     ]);
-    if !placement.zones.is_empty()
-        && let Ok(zones) = serde_json::to_string(&numa::zones(&placement.zones))
-    {
-        annotations.insert(annotation::NUMA_PLACEMENT_PREDICTED.to_owned(), zones);
-    }
+    numa::annotate(&mut annotations, &numa::zones(&placement.zones));
     let mut steps = Vec::new();
     if !placement.volumes.is_empty() {
         steps.push(Step::Volumes);

@@ -111,17 +111,29 @@ fn only_requests_of_containers_are_aligned() {
 
 #[test]
 fn the_observed_placement_takes_precedence_over_the_predicted_one() {
-    let record = |observed: &str, predicted: &str| {
+    let record = |node: &str, observed: &str, predicted: &str| {
         let pod = asked(&format!(
             "{{metadata: {{name: p, annotations: {{kai.scheduler/numa-placement-observed: '{observed}', kai.scheduler/numa-placement-predicted: '{predicted}'}}}},
-              status: {{qosClass: Guaranteed}}, spec: {{containers: [{{name: c, resources: {{requests: {{cpu: '2'}}}}}}]}}}}"
+              status: {{qosClass: Guaranteed}}, spec: {{{node}containers: [{{name: c, resources: {{requests: {{cpu: '2'}}}}}}]}}}}"
         ));
         recorded(&pod)
     };
+    let on_node = |observed: &str, predicted: &str| record("nodeName: n0, ", observed, predicted);
     let zone = |zone: &str| format!(r#"[{{"zone":"{zone}","amount":{{"cpu":"2"}}}}]"#);
-    assert_eq!(record(&zone("a"), &zone("b")), [r#"a [("cpu", 2000)]"#]);
-    assert_eq!(record("nonsense", &zone("b")), [r#"b [("cpu", 2000)]"#]);
-    assert_eq!(record("[]", ""), Vec::<String>::new());
+    let [a, b] = [r#"a [("cpu", 2000)]"#, r#"b [("cpu", 2000)]"#];
+    assert_eq!(on_node(&zone("a"), &zone("b")), [a]);
+    assert_eq!(on_node("nonsense", &zone("b")), [b]);
+    assert_eq!(on_node("[]", &zone("b")), [b], "as it is cleared by a Binding");
+    assert_eq!(on_node("[]", ""), Vec::<String>::new());
+    for nothing in ["{}", r#"{"cpu":"0"}"#, r#"{"memory":"1Gi"}"#] {
+        let observed = format!(r#"[{{"zone":"a","amount":{nothing}}}]"#);
+        assert_eq!(on_node(&observed, &zone("b")), [b], "{nothing}");
+    }
+    assert_eq!(
+        record("", &zone("a"), &zone("b")),
+        [b],
+        "nothing is observed before it has a node"
+    );
 }
 
 #[test]
@@ -130,12 +142,12 @@ fn a_record_counts_for_no_more_than_the_pod_requests() {
         let observed = format!(r#"[{{"zone":"a","amount":{{{in_a}}}}},{{"zone":"b","amount":{{{in_b}}}}}]"#);
         recorded(&asked(&format!(
             "{{metadata: {{name: p, annotations: {{kai.scheduler/numa-placement-observed: '{observed}'}}}},
-              status: {{qosClass: Guaranteed}}, spec: {{containers: [{{name: c, resources: {{requests: {{{requests}}}}}}}]}}}}"
+              status: {{qosClass: Guaranteed}}, spec: {{nodeName: n0, containers: [{{name: c, resources: {{requests: {{{requests}}}}}}}]}}}}"
         )))
     };
     assert_eq!(
         record("cpu: 500m", r#""cpu":"1000""#, r#""memory":"1Gi""#),
-        ["a []", "b []"],
+        Vec::<String>::new(),
         "no exclusive cores, and no memory"
     );
     assert_eq!(

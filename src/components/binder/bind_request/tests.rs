@@ -154,15 +154,20 @@ fn the_pod_gets_the_label_of_the_pool_unless_it_has_it() {
 #[test]
 fn the_predicted_numa_zones_are_written_on_the_pod_of_a_resumed_bind() {
     let waiting = pod(None, "Pending");
-    let annotations = |request: &BindRequest| bind(request, &waiting, POOL, Some(Vec::new())).unwrap().annotations;
+    let annotations_of = |request: &BindRequest| bind(request, &waiting, POOL, Some(Vec::new())).unwrap().annotations;
     let mut request = ours();
-    assert!(!annotations(&request).contains_key(annotation::NUMA_PLACEMENT_PREDICTED));
+    let written = annotations_of(&request);
+    assert!(!written.contains_key(annotation::NUMA_PLACEMENT_PREDICTED));
+    assert!(!written.contains_key(annotation::NUMA_PLACEMENT_OBSERVED));
     let mut spec = serde_json::to_value(&request.spec).unwrap();
     spec["predictedNUMAZones"] = json!([{"zone": "node-0", "amount": {"cpu": "4"}}]);
     request.spec = serde_json::from_value(spec).unwrap();
     assert!(!request.spec.predicted_numa_zones.is_empty());
     let zones = serde_json::to_string(&request.spec.predicted_numa_zones).unwrap();
-    assert_eq!(annotations(&request)[annotation::NUMA_PLACEMENT_PREDICTED], zones);
+    let written = annotations_of(&request);
+    assert_eq!(written[annotation::NUMA_PLACEMENT_PREDICTED], zones);
+    // Nobody has observed a pod without a node; a tenant may annotate it until the Binding.
+    assert_eq!(written[annotation::NUMA_PLACEMENT_OBSERVED], "[]");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::*;
 use crate::components::binder::requests::RequestError;
 use crate::components::binder::volumes::{Volumes, Written, promised};
 use crate::components::retry::Failure;
+use crate::components::watches::Key;
 use crate::engine::decision::Promise;
 
 const NODE: &str = "volume.kubernetes.io/selected-node";
@@ -276,6 +277,29 @@ async fn what_is_written_for_a_claim_is_undone_by_the_last_bind_that_waits_for_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_many_binds_leave_for_a_claim_is_kept_and_undone_once() {
+    for promised in [Some("v"), None] {
+        let case = Case::new(promised).await;
+        let caller = case.lab.caller();
+        let claim = Arc::clone(&case.bind.placement.volumes[0].claim);
+        let other = caller.open_claims.begin([Arc::clone(&claim)]);
+        for _ in 0..3 {
+            let written = case.wrote().await;
+            case.volumes(&caller).undo(&written).await;
+            case.watch().await;
+        }
+        let left = caller.volume_turns.take(&claim);
+        assert_eq!(left.len(), 1, "{left:?}");
+        caller.volume_turns.leave(&claim, left);
+
+        drop(other);
+        case.volumes(&caller).undo(&Written::default()).await;
+        assert_eq!(case.referred().await, Value::Null);
+        assert_eq!(case.selected().await, Value::Null);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bind_that_fails_takes_no_volume_from_another_that_waits_for_it() {
     let mut case = running::Case::new().await;
     // The second bind fails by its other claim.
@@ -301,8 +325,90 @@ async fn a_bind_that_fails_takes_no_volume_from_another_that_waits_for_it() {
         outcomes.len() == 1 && outcomes[0].starts_with("b not bound"),
         "{outcomes:?}"
     );
-    let kept = case.lab.see(&claim("data")).await["metadata"]["annotations"][NODE].clone();
-    assert_eq!(kept, "n1", "the other pod waits for it");
+    let selected = async || case.lab.see(&claim("data")).await["metadata"]["annotations"][NODE].clone();
+    assert_eq!(selected().await, "n1", "the other pod waits for it");
+
+    // That is deleted.
+    let key = Key {
+        namespace: "team".to_owned(),
+        name: "a".to_owned(),
+    };
+    case.lab.delete_pod("a").await;
+    case.lab.stores.pods.remove(&key);
+    tokio::time::sleep(seconds(5)).await;
+    assert_eq!(selected().await, Value::Null, "no pod waits for it");
+}
+
+/// Another pod with the same claim may be bound to the same node a moment after the first bind has failed.
+#[tokio::test(start_paused = true)]
+async fn what_a_bind_finds_in_place_is_not_removed_afterwards_by_one_that_failed() {
+    for (promised, written_to) in [(Some("v"), "persistentvolumes"), (None, "persistentvolumeclaims")] {
+        let case = Case::new(promised).await;
+        let caller = case.lab.caller();
+        let volumes = case.volumes(&caller);
+        let mut written = Written::default();
+        let waits = timeout(MOMENT, volumes.provide(&mut written)).await;
+        assert!(waits.is_err(), "{waits:?}");
+        case.watch().await;
+
+        let slow = Effect::Delay(seconds(1));
+        case.lab
+            .fault(Match::verb_on("patch", written_to), slow, Times::Next(1));
+        let other = async {
+            tokio::time::sleep(MOMENT).await;
+            let claims = [Arc::clone(&case.bind.placement.volumes[0].claim)];
+            let _open = caller.open_claims.begin(claims);
+            timeout(seconds(5), volumes.provide(&mut Written::default())).await
+        };
+        let ((), waits) = tokio::join!(volumes.undo(&written), other);
+        assert!(waits.is_err(), "{waits:?}");
+        match promised {
+            Some(_) => assert_eq!(case.referred().await["name"], "data"),
+            None => assert_eq!(case.selected().await, "n1"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_that_finds_another_node_on_a_claim_removes_what_one_before_it_has_left() {
+    let mut case = Case::new(None).await;
+    let caller = case.lab.caller();
+    let mut written = Written::default();
+    let waits = timeout(MOMENT, case.volumes(&caller).provide(&mut written)).await;
+    assert!(waits.is_err(), "{waits:?}");
+    case.watch().await;
+    let other = caller
+        .open_claims
+        .begin([Arc::clone(&case.bind.placement.volumes[0].claim)]);
+    case.volumes(&caller).undo(&written).await;
+    assert_eq!(case.selected().await, "n1", "another bind waits for it");
+
+    case.bind.placement.node = "n2".into();
+    let mut written = Written::default();
+    let failed = case.volumes(&caller).provide(&mut written).await;
+    assert_eq!(
+        why(failed),
+        "a volume for persistentvolumeclaim \"data\" is being made for node n1"
+    );
+    drop(other);
+    case.volumes(&caller).undo(&written).await;
+    assert_eq!(case.selected().await, Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_the_watch_shows_late_as_removed_is_waited_for() {
+    let case = Case::new(None).await;
+    let before = case.lab.see(&claim("data")).await;
+    let behind = async {
+        case.watch().await;
+        tokio::time::sleep(MOMENT).await;
+        // As another bind had left the claim before this one wrote its node.
+        let claims = &case.lab.stores.persistent_volume_claims;
+        claims.insert(read::<PersistentVolumeClaim>(before));
+        tokio::time::sleep(seconds(2)).await;
+        case.bound().await;
+    };
+    case.provide_while(behind).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
