@@ -159,7 +159,7 @@ fn begin(reach: client::Reach, settings: Settings, http: http::Bound) -> anyhow:
         in_force,
     };
     let history = History::default();
-    let inspection = Arc::new(Inspection::new(seen.clone(), resolved.clone()));
+    let inspection = Arc::new(Inspection::new(seen.clone(), resolved.clone(), clients.reads.clone()));
     let access = Arc::new(access::Access::new(clients.reads.clone()));
     let elected = views::Elections {
         cluster: election.clone(),

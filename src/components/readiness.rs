@@ -54,8 +54,14 @@ impl Readiness {
 
     /// Returns when all parts are ready.
     pub async fn all_ready(&self) {
+        self.ready(|_| true).await;
+    }
+
+    /// Returns when those parts are ready whose names fit.
+    pub async fn ready(&self, fits: impl Fn(&str) -> bool) {
+        let waits = |parts: &Parts| parts.waiting.keys().any(|name| fits(name));
         // It cannot fail: the sender lives as long as `self`.
-        let _ = self.parts.subscribe().wait_for(|parts| parts.waiting.is_empty()).await;
+        let _ = self.parts.subscribe().wait_for(|parts| !waits(parts)).await;
     }
 }
 
@@ -107,5 +113,24 @@ mod tests {
         drop(pods);
         assert!(!readiness.waiting().is_empty());
         assert!(readiness.were_ready(), "it can still answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn some_parts_may_be_waited_for() {
+        use tokio::time::{Duration, timeout};
+        let readiness = Readiness::default();
+        let (pods, webhooks) = (
+            readiness.handle("watch-pods", "first list"),
+            readiness.handle("webhooks", "no certificate yet"),
+        );
+        let ready = async || {
+            let listed = readiness.ready(|name| name.starts_with("watch-"));
+            timeout(Duration::from_secs(1), listed).await.is_ok()
+        };
+        webhooks.ready();
+        assert!(!ready().await);
+        webhooks.not_ready("no certificate yet");
+        pods.ready();
+        assert!(ready().await);
     }
 }

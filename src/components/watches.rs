@@ -49,7 +49,7 @@ use crate::kinds::Condition;
 use crate::mirror;
 
 /// Shortest and longest wait before a failed list or watch is retried. The longest bounds the delay until a newly installed CRD is noticed.
-const RETRY: Backoff = Backoff {
+pub const RETRY: Backoff = Backoff {
     first: Duration::from_millis(100),
     longest: Duration::from_secs(5),
 };
@@ -61,6 +61,9 @@ const CATCH_UP: Duration = Duration::from_secs(5);
 /// no objects: all leave at once then, and decisions are made without them. One of several API servers may answer so while it starts or is upgraded, and
 /// all of them while a role is replaced.
 pub const ABSENT: Duration = Duration::from_secs(10);
+/// The same of an optional kind that has not been listed yet. It is asked for five times in this time. It is short, as most clusters lack some kind, and
+/// nothing is scheduled before.
+const NEVER_THERE: Duration = Duration::from_millis(1_400);
 /// A watch is replaced, too, if it is not known by then what is missing, as the list of names and versions fails.
 const UNKNOWN: Duration = Duration::from_secs(15);
 /// Page size of the metadata list that catching up is compared with.
@@ -209,11 +212,7 @@ type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<Guarded<K>>>>
 /// Passes on events of a watch until the inbox of a subscriber is closed. When a term of leadership begins, starts catching up with the state at that
 /// time, and reports when it is done.
 async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send) -> Result<(), Error> {
-    let anew = || {
-        start()
-            .backoff(Lasting(ResetTimerBackoff::new(Failures(0), CALM)))
-            .boxed()
-    };
+    let anew = || start().backoff(waits()).boxed();
     let mut events = anew();
     let mut state = State::<K>::new(K::store(&feed.stores), &feed.readiness);
     state.charged = std::mem::take(&mut feed.charged);
@@ -343,6 +342,11 @@ impl Waits for Failures {
     }
 }
 
+/// The waits of a watch after its failures.
+pub fn waits() -> impl Waits {
+    Lasting(ResetTimerBackoff::new(Failures(0), CALM))
+}
+
 /// Waits that only a calm time resets. An event does not, as a watcher tells the beginning of each list, also of those that fail.
 struct Lasting(ResetTimerBackoff<Failures>);
 
@@ -429,8 +433,8 @@ impl<'a, K: Watched> State<'a, K> {
 
     /// The terms in which this process may decide with objects of the kind from now on, each returned once.
     fn caught_up(&mut self) -> Option<Vec<u64>> {
-        // A kind that is not served has no objects.
-        let absent = self.missed && !self.listed;
+        // A kind that is not served has no objects. The last answer says so: a list that has begun meanwhile may have some.
+        let absent = self.missed && !self.listed && self.absent_since.is_some();
         let done = self.catch_up.take_if(|catch_up| absent || catch_up.is_done())?;
         let took_ms = done.began.elapsed().as_millis();
         debug!(
@@ -469,8 +473,14 @@ impl<'a, K: Watched> State<'a, K> {
     fn absent(&mut self, error: &watcher::Error) -> Absence {
         let now = Instant::now();
         let since = *self.absent_since.get_or_insert(now);
-        if self.listed && now.duration_since(since) < ABSENT {
+        let lasts = now.duration_since(since);
+        if self.listed && lasts < ABSENT {
             self.failed(error);
+            return Absence::Doubtful;
+        }
+        // So may an API server answer that starts.
+        if !self.listed && !self.missed && lasts < NEVER_THERE {
+            debug!(%error, "the kind is absent; it is looked for again");
             return Absence::Doubtful;
         }
         // A watch without changes may have worked between two such answers: only a list shows that.
@@ -637,7 +647,7 @@ impl<'a, K: Watched> State<'a, K> {
 
 /// What follows from an answer that an optional kind is absent.
 enum Absence {
-    /// Nothing yet, as it was listed a moment ago.
+    /// Nothing yet: it may be there in a moment.
     Doubtful,
     /// A new list is to show whether it is.
     ToBeListed,

@@ -9,7 +9,9 @@
 
 pub mod connections;
 pub mod deadline;
+mod retry_after;
 pub mod served;
+mod short_watches;
 
 use std::time::Duration;
 
@@ -28,6 +30,7 @@ use super::writes::CountLayer;
 use connections::ApiServerConnections;
 use deadline::{ConnectWithin, DeadlineLayer, Deadlines};
 use served::{Served, ServedLayer};
+use short_watches::ShortWatches;
 
 /// Timeout of a connection with its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -108,12 +111,14 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// A client with own connections whose writes are refused, in the client and at the socket, unless the fence is open.
+    /// A client with own connections whose writes are refused, in the client and at the socket, unless the fence is open. `late`: how long after the fence
+    /// has closed another process may begin to write.
     ///
     /// # Errors
     /// When the configuration's certificates or credentials cannot be used.
-    pub fn behind(&self, fence: &Fence) -> anyhow::Result<Client> {
-        client(&self.reach, self.deadlines, (&self.server, &self.served), Some(fence)).context(UNUSABLE)
+    pub fn behind(&self, fence: &Fence, late: Duration) -> anyhow::Result<Client> {
+        let known = (&self.server, &self.served);
+        client(&self.reach, self.deadlines, known, Some((fence, late))).context(UNUSABLE)
     }
 }
 
@@ -145,8 +150,15 @@ pub fn connect(reach: Reach, timeouts: Timeouts, lease: Duration) -> anyhow::Res
 
 const UNUSABLE: &str = "cannot set up the client of the API server";
 
-/// A connector with timeouts and keepalive.
-fn tcp() -> HttpConnector {
+/// For how long the kernel sends unacknowledged writes again: they must not arrive `late` after the fence has closed. It counts from when it first sends them
+/// again.
+fn unacknowledged_writes(late: Duration) -> Duration {
+    (late.min(UNACKNOWLEDGED) * 4 / 5).max(Duration::from_millis(1))
+}
+
+/// A connector with timeouts and keepalive. `unacknowledged`: see [`UNACKNOWLEDGED`].
+#[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "Linux alone has it"))]
+fn tcp(unacknowledged: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -154,23 +166,31 @@ fn tcp() -> HttpConnector {
     tcp.set_keepalive_interval(Some(KEEPALIVE_EVERY));
     tcp.set_keepalive_retries(Some(KEEPALIVE_TRIES));
     #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    tcp.set_tcp_user_timeout(Some(unacknowledged));
     tcp
 }
 
 /// What the clients of a process share: the API server's address with its failed connections, and the served version of `resource.k8s.io`.
 type Known<'a> = (&'a ApiServerConnections, &'a Served);
 
-/// A client with deadlines and without the library's retries; with a fence, one for writes.
-fn client(reach: &Reach, deadlines: Deadlines, known: Known<'_>, fence: Option<&Fence>) -> kube::Result<Client> {
+/// A client with deadlines and without the library's retries; with a fence and the time after its end, one for writes.
+fn client(
+    reach: &Reach,
+    deadlines: Deadlines,
+    known: Known<'_>,
+    fence: Option<(&Fence, Duration)>,
+) -> kube::Result<Client> {
     match (reach, fence) {
-        (Reach::Network(config), Some(fence)) => {
-            let fenced = FencedConnector::new(tcp(), fence.clone());
+        (Reach::Network(config), Some((fence, late))) => {
+            let fenced = FencedConnector::new(tcp(unacknowledged_writes(late)), fence.clone());
             networked(config, fenced, deadlines, known, Some(fence))
         }
-        (Reach::Network(config), None) => networked(config, tcp(), deadlines, known, None),
+        (Reach::Network(config), None) => networked(config, tcp(UNACKNOWLEDGED), deadlines, known, None),
         #[cfg(feature = "devcluster")]
-        (Reach::InProcess(service), fence) => Ok(layered(service.clone(), "default", deadlines, known, fence)),
+        (Reach::InProcess(service), fence) => {
+            let fence = fence.map(|(fence, _)| fence);
+            Ok(layered(service.clone(), "default", deadlines, known, fence))
+        }
     }
 }
 
@@ -218,8 +238,10 @@ where
 {
     let (failing, answering) = (server.clone(), server.clone());
     let service = ServiceBuilder::new()
+        .and_then(retry_after::in_status)
         .map_err(move |error| failing.explain(error))
         .map_response(move |response| answering.answered(response))
+        .layer(ShortWatches::default())
         .layer(DeadlineLayer(deadlines))
         .layer(ServedLayer(served.clone()))
         .option_layer(fence.cloned().map(FenceLayer))
@@ -229,28 +251,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Else a connection whose packets are dropped on the way is held for many minutes.
-    #[cfg(target_os = "linux")]
-    #[tokio::test]
-    async fn the_kernel_gives_up_connections_on_which_nothing_comes_back() {
-        use tower::ServiceExt;
-
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let connection = tcp().oneshot(server).await.unwrap();
-        let socket = socket2::SockRef::from(connection.inner());
-        assert!(socket.keepalive().unwrap());
-        let probes = (
-            socket.tcp_keepalive_time().unwrap(),
-            socket.tcp_keepalive_interval().unwrap(),
-            socket.tcp_keepalive_retries().unwrap(),
-        );
-        assert_eq!(probes, (KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_TRIES));
-        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
-        let noticed = KEEPALIVE_AFTER + KEEPALIVE_EVERY * KEEPALIVE_TRIES;
-        assert!(noticed.max(UNACKNOWLEDGED) < Duration::from_secs(30), "{noticed:?}");
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 //! A kind that is not served or not readable for a while counts as having no objects. The meaning of fields is in `config`; changes are applied
 //! in `operator`.
 
+mod failures;
 mod leader;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
@@ -27,14 +29,12 @@ use crate::api::lenient::decode;
 use crate::api::names::object;
 use crate::api::{Config, SchedulingShard};
 use crate::components::connection_failures::ConnectionFailed;
-use crate::components::watches::ABSENT;
+use crate::components::watches::{ABSENT, waits};
 use crate::config::{Resolved, Resolver, Seen};
 use leader::Known;
 
 pub use leader::Leader;
 
-/// Retry interval of lists and writes, also for noticing a new CRD.
-const RETRY: Duration = Duration::from_millis(500);
 /// Changes within this time are applied together.
 const TOGETHER: Duration = Duration::from_millis(20);
 
@@ -70,16 +70,9 @@ impl Watched {
     fn new<K: Resource<DynamicType = ()>>(client: Client, config: &watcher::Config) -> Self {
         let resource = ApiResource::erase::<K>(&());
         let (api, config) = (Api::<DynamicObject>::all_with(client, &resource), config.clone());
-        // A failed list or watch is retried by the next poll, after a backoff.
-        let events = watcher(api, config).then(|event| async {
-            if event.is_err() {
-                tokio::time::sleep(RETRY).await;
-            }
-            event
-        });
         Self {
             kind: resource.kind,
-            events: events.boxed(),
+            events: watcher(api, config).backoff(waits()).boxed(),
             listing: Vec::new(),
             conditions: BTreeMap::new(),
             listed: false,

@@ -1,14 +1,19 @@
 //! All leader elections of the process: one on the Lease of the cluster and the default node pool, one on a Lease of its own for each
 //! other node pool with a shard. Replicas divide the shards ([`balance`]) by the list of replicas ([`replicas`]).
+//!
+//! A replica that has not listed everything schedules nothing, and may never be able to. So it does not count as a replica yet, and takes from others
+//! nothing: it leads what nobody else leads.
 
 mod balance;
 mod replicas;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -19,8 +24,17 @@ use crate::components::leadership::Scope;
 use balance::assign;
 use replicas::Replicas;
 
-/// The shards with a Lease of their own, by the label values of their node pools.
-pub type Shards = BTreeMap<Arc<str>, String>;
+/// A replica that leads the cluster, and has not listed everything after this time, releases the Lease now and then: another replica may be able to.
+const UNLISTED: Duration = Duration::from_mins(1);
+
+/// What this process can schedule.
+#[derive(Clone, Debug, Default)]
+pub struct Shards {
+    /// The shards with a Lease of their own, by the label values of their node pools.
+    pub by_pool: BTreeMap<Arc<str>, String>,
+    /// Whether it has listed everything once.
+    pub listed: bool,
+}
 
 /// See the module.
 pub struct Elections {
@@ -29,7 +43,10 @@ pub struct Elections {
     watch_timeout: u32,
     heartbeat: Heartbeat,
     leads: Arc<Leads>,
-    cluster: Elector,
+    /// Before it runs.
+    cluster: Option<Elector>,
+    /// How it takes part.
+    claim: watch::Sender<Claim>,
     status: watch::Receiver<Status>,
     shards: watch::Receiver<Shards>,
     /// Whether other replicas can lead the same shards.
@@ -58,7 +75,7 @@ impl Elections {
         divides: bool,
     ) -> Self {
         let leads = Arc::new(Leads::default());
-        let preferred = watch::channel(Claim::Preferred).1;
+        let (claim, claimed) = watch::channel(Claim::Preferred);
         let cluster = Elector::new(
             clients,
             params.clone(),
@@ -66,7 +83,7 @@ impl Elections {
             watch_timeout,
             heartbeat.clone(),
             Arc::clone(&leads),
-            preferred,
+            claimed,
         );
         Self {
             clients: clients.clone(),
@@ -75,7 +92,8 @@ impl Elections {
             heartbeat,
             leads,
             status: cluster.status(),
-            cluster,
+            cluster: Some(cluster),
+            claim,
             shards,
             divides,
             shown: Arc::default(),
@@ -108,80 +126,36 @@ impl Elections {
         let mut replicas = Replicas::new(&self.clients, &self.params, self.watch_timeout);
         let mut elections: JoinSet<anyhow::Result<()>> = JoinSet::new();
         let released = release.child_token();
-        elections.spawn(self.cluster.run(released.clone()));
+        if let Some(cluster) = self.cluster.take() {
+            elections.spawn(cluster.run(released.clone()));
+        }
         let mut held: BTreeMap<Arc<str>, Held> = BTreeMap::new();
-        let mut members = replicas.known();
+        let listed_by = Instant::now() + UNLISTED;
+        let mut another_led = false;
         let mut ended = loop {
             let shards = self.shards.borrow_and_update().clone();
             held.retain(|pool, election| {
-                let stays = shards.get(pool) == Some(&election.shard);
+                let stays = shards.by_pool.get(pool) == Some(&election.shard);
                 if !stays {
                     election.release.cancel();
                 }
                 stays
             });
-            for (pool, shard) in &shards {
-                held.entry(Arc::clone(pool)).or_insert_with(|| {
-                    let first = if self.divides { Claim::Reserve } else { Claim::Preferred };
-                    let (claim, claimed) = watch::channel(first);
-                    let release = released.child_token();
-                    let params = Params {
-                        name: name_for_pool(&self.params.name, pool, shard),
-                        ..self.params.clone()
-                    };
-                    let scope = Scope::Pool(Arc::clone(pool));
-                    self.leads.show(&scope);
-                    let elector = Elector::new(
-                        &self.clients,
-                        params,
-                        scope.clone(),
-                        self.watch_timeout,
-                        self.heartbeat.clone(),
-                        Arc::clone(&self.leads),
-                        claimed,
-                    );
-                    let status = elector.status();
-                    self.shown.send_modify(|shown| {
-                        shown.insert(shard.clone(), status);
-                    });
-                    let (leads, ends) = (Arc::clone(&self.leads), release.clone());
-                    let (served, pool) = (self.shards.clone(), Arc::clone(pool));
-                    elections.spawn(async move {
-                        let ended = elector.run(ends).await;
-                        // The pool may have another shard now.
-                        if !served.borrow().contains_key(&pool) {
-                            leads.removed(&scope);
-                        }
-                        ended
-                    });
-                    Held {
-                        shard: shard.clone(),
-                        claim,
-                        release,
-                    }
-                });
+            for (pool, shard) in &shards.by_pool {
+                held.entry(Arc::clone(pool))
+                    .or_insert_with(|| self.begin(pool, shard, &released, &mut elections));
             }
             self.shown
-                .send_modify(|shown| shown.retain(|name, _| shards.values().any(|shard| shard == name)));
-            let leader = self.status.borrow_and_update().holder.clone();
-            let names: Vec<&str> = shards.values().map(String::as_str).collect();
-            let assigned = assign(&names, &members, leader.as_deref());
-            // While the cluster has no leader, the division stays as it was.
-            for election in held.values().filter(|_| self.divides && leader.is_some()) {
-                let preferred = assigned.get(election.shard.as_str()) == Some(&self.params.identity.as_str());
-                let claim = if preferred { Claim::Preferred } else { Claim::Reserve };
-                let changed = election
-                    .claim
-                    .send_if_modified(|known| std::mem::replace(known, claim) != claim);
-                if changed {
-                    info!(
-                        shard = election.shard,
-                        ?claim,
-                        replicas = members.len(),
-                        "shards are divided between replicas"
-                    );
-                }
+                .send_modify(|shown| shown.retain(|name, _| shards.by_pool.values().any(|shard| shard == name)));
+            if shards.listed {
+                replicas.join();
             }
+            let members = replicas.known();
+            let leader = self.status.borrow_and_update().holder.clone();
+            another_led |= leader.as_ref().is_some_and(|leader| *leader != self.params.identity);
+            let waits = !shards.listed && (another_led || Instant::now() >= listed_by);
+            set(&self.claim, !waits);
+            self.divide(&held, &members, leader.as_deref());
             tokio::select! {
                 biased;
                 () = release.cancelled() => break Ok(()),
@@ -193,7 +167,8 @@ impl Elections {
                 // The channel of the configuration is closed: the process is shutting down.
                 changed = self.shards.changed() => if changed.is_err() { release.cancelled().await },
                 Ok(()) = self.status.changed() => {}
-                known = replicas.next(self.divides && !shards.is_empty()) => members = known,
+                () = sleep_until(listed_by), if !shards.listed && !waits => {}
+                () = replicas.changed(&members, self.divides && !shards.by_pool.is_empty()) => {}
             }
         };
         released.cancel();
@@ -206,4 +181,80 @@ impl Elections {
         };
         tokio::join!(all, replicas.leave()).0
     }
+
+    /// Begins the election of a shard.
+    fn begin(
+        &self,
+        pool: &Arc<str>,
+        shard: &str,
+        released: &CancellationToken,
+        elections: &mut JoinSet<anyhow::Result<()>>,
+    ) -> Held {
+        let first = if self.divides { Claim::Reserve } else { Claim::Preferred };
+        let (claim, claimed) = watch::channel(first);
+        let release = released.child_token();
+        let params = Params {
+            name: name_for_pool(&self.params.name, pool, shard),
+            ..self.params.clone()
+        };
+        let scope = Scope::Pool(Arc::clone(pool));
+        self.leads.show(&scope);
+        let elector = Elector::new(
+            &self.clients,
+            params,
+            scope.clone(),
+            self.watch_timeout,
+            self.heartbeat.clone(),
+            Arc::clone(&self.leads),
+            claimed,
+        );
+        let status = elector.status();
+        self.shown.send_modify(|shown| {
+            shown.insert(shard.to_owned(), status);
+        });
+        let (leads, ends) = (Arc::clone(&self.leads), release.clone());
+        let (served, pool) = (self.shards.clone(), Arc::clone(pool));
+        elections.spawn(async move {
+            let ended = elector.run(ends).await;
+            // The pool may have another shard now.
+            if !served.borrow().by_pool.contains_key(&pool) {
+                leads.removed(&scope);
+            }
+            ended
+        });
+        Held {
+            shard: shard.to_owned(),
+            claim,
+            release,
+        }
+    }
+
+    /// Claims the shards that are assigned to this replica. While the cluster has no leader, the division stays as it was.
+    fn divide(&self, held: &BTreeMap<Arc<str>, Held>, members: &[String], leader: Option<&str>) {
+        if !self.divides || leader.is_none() {
+            return;
+        }
+        let names: Vec<&str> = held.values().map(|election| election.shard.as_str()).collect();
+        let assigned = assign(&names, members, leader);
+        for election in held.values() {
+            let preferred = assigned.get(election.shard.as_str()) == Some(&self.params.identity.as_str());
+            if set(&election.claim, preferred) {
+                info!(
+                    shard = election.shard,
+                    preferred,
+                    replicas = members.len(),
+                    "shards are divided between replicas"
+                );
+            }
+        }
+    }
 }
+
+/// Sets how this replica takes part in an election; returns whether that is a change.
+fn set(claim: &watch::Sender<Claim>, preferred: bool) -> bool {
+    let now = if preferred { Claim::Preferred } else { Claim::Reserve };
+    claim.send_if_modified(|known| std::mem::replace(known, now) != now)
+}
+
+#[cfg(test)]
+mod tests;

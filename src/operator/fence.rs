@@ -29,7 +29,7 @@ pub struct Fence {
 
 /// How often [`Fence::settled`] looks for answers.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long the answer to a write is waited for that nobody else waits for. Longer than a Lease is kept for it.
+/// How long the answer to a write is waited for that nobody else waits for. At least as long as a Lease is kept for it.
 const FOLLOWED: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]

@@ -35,6 +35,7 @@ use crate::api::syntax::is_name;
 use crate::clock;
 use crate::components::heartbeat::Heartbeat;
 use crate::components::leadership::Scope;
+use crate::components::retry;
 pub use leads::{Claim, Leads};
 use record::{Free, Observed, Tenure};
 
@@ -97,6 +98,11 @@ impl Params {
     pub fn request_timeout(&self) -> Duration {
         self.renew_deadline / 3
     }
+
+    /// How long after the last write may have left another process may take the Lease.
+    fn late(&self) -> Duration {
+        self.duration.saturating_sub(self.renew_deadline)
+    }
 }
 
 /// The state of the election, for the state page.
@@ -151,7 +157,7 @@ pub struct Elector {
     leads: Arc<Leads>,
     /// Whether this process is to have the Lease, or another replica.
     claim: watch::Receiver<Claim>,
-    /// How often the Lease was released for another replica that did not take it.
+    /// How often the Lease was released for another replica, since this one was to have it or another kept it.
     unused_yields: u32,
     events: BoxStream<'static, watcher::Result<watcher::Event<Lease>>>,
     observed: Option<Observed>,
@@ -232,9 +238,7 @@ impl Elector {
             self.fence.close();
             self.leads.end(&self.scope, number);
             self.status.send_modify(|status| status.leading = false);
-            // What has left may still arrive, and must not do so in the term of the next holder.
-            let late = self.params.duration.saturating_sub(self.params.renew_deadline);
-            self.fence.settled(late.min(LATE)).await;
+            self.settled(end == End::Yielded, &release).await;
             self.fence = Fence::closed();
             match end {
                 End::Released => break,
@@ -255,6 +259,19 @@ impl Elector {
         }
         self.give_up().await;
         Ok(())
+    }
+
+    /// What has left may still arrive, and must not do so in the term of the next holder.
+    async fn settled(&mut self, yielded: bool, release: &CancellationToken) {
+        if yielded {
+            // The Lease is still held. Should it run out meanwhile, another process may take it, and it is not released.
+            let late = retry::LATE.min(self.params.duration);
+            tokio::select! {
+                () = self.fence.settled(late) => return,
+                () = release.cancelled() => {}
+            }
+        }
+        self.fence.settled(self.params.late().min(LATE)).await;
     }
 
     /// Waits for the Lease to be free and takes it. Returns until when it is valid, or `None` on release.
@@ -278,14 +295,10 @@ impl Elector {
             if free != Free::Now || preferred {
                 left = None;
             }
-            if self
-                .observed
-                .as_ref()
-                .is_some_and(|seen| seen.holder().is_some() && !self.is_ours(seen))
-            {
+            let now = Instant::now();
+            if preferred || self.is_kept_by_another(now) {
                 self.unused_yields = 0;
             }
-            let now = Instant::now();
             if attempt.is_some_and(|at| at <= now) {
                 let taken = self.try_to_lead(release).await;
                 if taken.is_some() {
@@ -314,10 +327,20 @@ impl Elector {
         self.params.retry_period * 2
     }
 
-    /// When to release the Lease for another replica: with a growing delay if that did not take it before.
+    /// When to release the Lease for another replica: with a growing delay if that did not take and keep it before.
     fn yield_at(&mut self, since: Instant) -> Option<Instant> {
-        let reserve = *self.claim.borrow_and_update() == Claim::Reserve;
-        reserve.then(|| since + self.grace() * 2_u32.pow(self.unused_yields))
+        if *self.claim.borrow_and_update() == Claim::Preferred {
+            self.unused_yields = 0;
+            return None;
+        }
+        Some(since + self.grace() * 2_u32.pow(self.unused_yields))
+    }
+
+    /// Whether another process has held the Lease for longer than one that is to release it. Two of those would pass it to each other without a pause.
+    fn is_kept_by_another(&self, now: Instant) -> bool {
+        let longest = self.grace() * 2_u32.pow(YIELDS_MAX + 1);
+        let seen = self.observed.as_ref();
+        seen.is_some_and(|seen| seen.holder().is_some() && !self.is_ours(seen) && seen.tenure_lasts(now) > longest)
     }
 
     /// When the Lease may be taken. One unchanged since this process wrote it may be taken at once.
@@ -351,7 +374,7 @@ impl Elector {
             warn!("the scheduler is stuck; the lease is not taken");
             return None;
         }
-        let writes = match self.writers.behind(&self.fence) {
+        let writes = match self.writers.behind(&self.fence, self.params.late()) {
             Ok(writes) => writes,
             Err(error) => {
                 warn!(error = %format!("{error:#}"), "cannot lead");

@@ -4,7 +4,7 @@
 //! the next begins; so no component needs to handle changes of settings. Between rounds nothing is decided. The webhook server continues, and answers reviews
 //! as in the last round until the next one has listed the queues.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,8 @@ pub const END: Duration = Duration::from_secs(8);
 
 /// The name of the configuration on `/readyz`.
 const CONFIGURATION: &str = "configuration";
+/// The names of watches there begin with this.
+const WATCH: &str = "watch-";
 
 /// The effective configuration with its number; `None` before it is known.
 pub type InForce = Option<(u64, Arc<Resolved>)>;
@@ -85,7 +87,7 @@ pub struct Rounds {
     pub metrics_namespace: watch::Sender<String>,
     /// The configuration numbers that the schedulers have applied.
     pub follows: watch::Sender<Followed>,
-    /// The shards with a Lease of their own.
+    /// The shards with a Lease of their own, and whether everything has been listed.
     pub shards: watch::Sender<Shards>,
     /// Objects or fields that are missing for the NUMA exporter.
     pub missing: watch::Sender<Missing>,
@@ -163,7 +165,8 @@ impl Rounds {
                 follows: self.follows.clone(),
             });
         }
-        self.shards.send_replace(with_lease(resolved));
+        self.shards.send_modify(|known| known.by_pool = with_lease(resolved));
+        work.start("first lists", self.tell_of_first_lists(resolved, end.clone()));
         for (name, component) in components::start(&context, &stores, channels, shards) {
             work.adopt(name, component);
         }
@@ -186,6 +189,28 @@ impl Rounds {
         }
     }
 
+    /// Tells the elections once that everything has been listed, and the schedulers have it.
+    fn tell_of_first_lists(
+        &self,
+        resolved: &Resolved,
+        end: CancellationToken,
+    ) -> impl Future<Output = anyhow::Result<()>> + use<> {
+        let schedulers: BTreeSet<String> = resolved
+            .shards
+            .iter()
+            .map(|shard| Shard::readiness(&shard.name))
+            .collect();
+        let (readiness, shards) = (self.readiness.clone(), self.shards.clone());
+        async move {
+            let lists = readiness.ready(|name| name.starts_with(WATCH) || schedulers.contains(name));
+            if end.run_until_cancelled(lists).await.is_some() {
+                shards.send_if_modified(|known| !std::mem::replace(&mut known.listed, true));
+                end.cancelled().await;
+            }
+            Ok(())
+        }
+    }
+
     /// Ends the round before the next one; returns the tasks that failed.
     pub async fn end(&self, mut round: Round) -> Vec<Ended> {
         info!("the configuration has changed; components are restarted");
@@ -204,7 +229,7 @@ impl Rounds {
 
     /// Registers the components that must report before the process is ready, since their tasks may start after the first probe.
     pub fn expect(&self) {
-        let watches = Kind::ALL.iter().map(|kind| format!("watch-{}", kind.plural()));
+        let watches = Kind::ALL.iter().map(|kind| format!("{WATCH}{}", kind.plural()));
         let others = [CONFIGURATION, "webhooks", "webhook-configurations"].map(str::to_owned);
         for name in watches.chain(others) {
             // The handle may be dropped: the component takes another of the same name.
@@ -214,7 +239,7 @@ impl Rounds {
 }
 
 /// The shards with a Lease of their own: all but that of the default node pool.
-fn with_lease(resolved: &Resolved) -> Shards {
+fn with_lease(resolved: &Resolved) -> BTreeMap<Arc<str>, String> {
     let shards = resolved.shards.iter().filter_map(|shard| match shard.scope() {
         Scope::Cluster => None,
         Scope::Pool(pool) => Some((pool, shard.name.clone())),

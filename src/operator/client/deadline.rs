@@ -79,7 +79,7 @@ impl Deadlines {
     }
 }
 
-fn is_watch(uri: &Uri) -> bool {
+pub(super) fn is_watch(uri: &Uri) -> bool {
     uri.query()
         .is_some_and(|query| query.split('&').any(|part| part == "watch=true"))
 }

@@ -1,6 +1,7 @@
 //! What the leader writes about the configuration: missing objects, conditions, and metrics of fields without effect.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
@@ -11,7 +12,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{RETRY, until};
+use super::failures::Failures;
+use super::until;
 use crate::api::condition::Condition;
 use crate::api::names::object;
 use crate::api::{Config, SchedulingShard};
@@ -26,6 +28,9 @@ use crate::config::conditions::{self, conditions};
 use crate::config::{Report, Which};
 use crate::operator::prometheus::Answers;
 use crate::operator::rounds::InForce;
+
+/// How often it is looked whether all components are ready.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// What is known of the objects.
 #[derive(Clone)]
@@ -65,6 +70,7 @@ impl Leader {
         // The term in which missing objects were created last.
         let mut created_in = None;
         let mut told_of = Vec::new();
+        let mut failures = Failures::default();
         loop {
             tokio::select! {
                 Ok(()) = known.changed() => {}
@@ -92,13 +98,16 @@ impl Leader {
             let Some(term) = term else {
                 self.figures.clear(&[&CONFIG_FINDINGS]);
                 told_of.clear();
+                failures = Failures::default();
                 continue;
             };
             told_of = show(&self.figures, &reports, &told_of);
-            let mut done = true;
+            let mut again = Vec::new();
             if created_in != Some(term) {
-                done = self.create_missing(configs.is_empty(), shards.is_empty()).await;
-                created_in = done.then_some(term);
+                again = self
+                    .create_missing(configs.is_empty(), shards.is_empty(), &mut failures)
+                    .await;
+                created_in = again.is_empty().then_some(term);
             }
             let all = in_force
                 .borrow()
@@ -109,71 +118,82 @@ impl Leader {
             let ready = self.readiness.waiting().is_empty();
             let missing = *self.missing.borrow_and_update();
             for report in &mut reports {
-                done &= match &report.which {
+                let follows = follows && ready;
+                again.extend(match &report.which {
                     Which::Config => {
                         report.missing = missing;
-                        self.write::<Config>(object::CONFIG, &configs, report, follows && ready)
+                        self.write::<Config>(object::CONFIG, &configs, report, follows, &mut failures)
                             .await
                     }
                     Which::Shard(name) => {
-                        self.write::<SchedulingShard>(name, &shards, report, follows && ready)
+                        self.write::<SchedulingShard>(name, &shards, report, follows, &mut failures)
                             .await
                     }
-                };
+                });
             }
-            if !done || (follows && !ready) {
-                // Also until all components are ready.
-                again_at = Some(Instant::now() + RETRY);
+            if follows && !ready {
+                again.push(Instant::now() + LOOK);
             }
+            again_at = again.into_iter().min();
         }
     }
 
-    /// Creates the Config or a shard if there is none; returns false if that is to be retried.
-    async fn create_missing(&self, config: bool, shard: bool) -> bool {
-        let mut done = true;
+    /// Creates the Config or a shard if there is none; returns when to try again what failed.
+    async fn create_missing(&self, config: bool, shard: bool, failures: &mut Failures) -> Vec<Instant> {
+        let mut again = Vec::new();
         if config {
-            done &= create(&self.writes, &Config::new(object::CONFIG, Default::default())).await;
+            let new = Config::new(object::CONFIG, Default::default());
+            again.extend(create(&self.writes, &new, failures).await);
         }
         if shard {
-            done &= create(
-                &self.writes,
-                &SchedulingShard::new(object::DEFAULT_SHARD, Default::default()),
-            )
-            .await;
+            let new = SchedulingShard::new(object::DEFAULT_SHARD, Default::default());
+            again.extend(create(&self.writes, &new, failures).await);
         }
-        done
+        again
     }
 
-    /// Writes an object's conditions if they differ; returns whether they are up to date.
+    /// Writes an object's conditions if they differ; returns when to try again if that failed.
     async fn write<K: Resource<DynamicType = ()>>(
         &self,
         name: &str,
         known: &BTreeMap<String, Vec<Condition>>,
         report: &Report,
         follows: bool,
-    ) -> bool {
-        let Some(before) = known.get(name) else { return true };
-        let now = clock::now();
+        failures: &mut Failures,
+    ) -> Option<Instant> {
+        let before = known.get(name)?;
+        let (object, now) = (object_of::<K>(name), clock::now());
         let mut wanted = conditions(before, report, follows, now);
         if report.which == Which::Config {
             let answers = self.prometheus.borrow().clone();
             wanted = conditions::prometheus(wanted, answers.as_ref(), report.generation, now);
         }
         if wanted == *before {
-            return true;
+            failures.forget(&object);
+            return None;
+        }
+        let waits = failures.again_at(&object, &wanted);
+        if waits.is_some() {
+            return waits;
         }
         let patch = Patch::Merge(json!({"status": {"conditions": wanted}}));
         // Untyped: the write succeeds even if the specification in the response does not decode.
         let api = Api::<DynamicObject>::all_with(self.writes.clone(), &ApiResource::erase::<K>(&()));
         match api.patch_status(name, &PatchParams::default(), &patch).await {
-            Ok(_) => true,
-            Err(kube::Error::Api(status)) if status.code == 404 => true,
-            Err(error) => {
-                warn!(%error, name, "conditions cannot be written; trying again");
-                false
+            Err(error) if !matches!(&error, kube::Error::Api(status) if status.code == 404) => {
+                Some(failures.failed(&object, &wanted, &error))
+            }
+            _ => {
+                failures.forget(&object);
+                None
             }
         }
     }
+}
+
+/// The name of an object with its kind.
+fn object_of<K: Resource<DynamicType = ()>>(name: &str) -> String {
+    format!("{}/{name}", K::kind(&()))
 }
 
 /// Sets the metrics of each object: how many fields have no effect or are wrong. Returns the objects with metrics; `before`: those of the last call.
@@ -197,8 +217,8 @@ fn show(figures: &Figures, reports: &[Report], before: &[String]) -> Vec<String>
     shown
 }
 
-/// Creates an object unless it exists; returns false if that is to be retried.
-async fn create<K>(writes: &Client, new: &K) -> bool
+/// Creates an object unless it exists; returns when to try again if that failed.
+async fn create<K>(writes: &Client, new: &K, failures: &mut Failures) -> Option<Instant>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
         + Clone
@@ -207,20 +227,20 @@ where
         + std::fmt::Debug,
 {
     let (kind, name) = (K::kind(&()), new.meta().name.clone().unwrap_or_default());
+    let object = object_of::<K>(&name);
+    let waits = failures.again_at(&object, &[]);
+    if waits.is_some() {
+        return waits;
+    }
     match Api::<K>::all(writes.clone()).create(&PostParams::default(), new).await {
-        Ok(_) => {
-            info!(%kind, name, "created");
-            true
-        }
-        Err(kube::Error::Api(status)) if status.code == 409 => true,
+        Ok(_) => info!(%kind, name, "created"),
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
         // Not served or not permitted: the flags apply.
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
             warn!(%kind, name, %status, "cannot be created; the flags apply");
-            true
         }
-        Err(error) => {
-            warn!(%kind, name, %error, "cannot be created; trying again");
-            false
-        }
+        Err(error) => return Some(failures.failed(&object, &[], &error)),
     }
+    failures.forget(&object);
+    None
 }

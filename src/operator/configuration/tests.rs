@@ -6,7 +6,8 @@ use tokio::time::timeout;
 use super::*;
 use crate::components::Settings;
 use crate::components::figures::Figures;
-use crate::components::tests::lab::{Lab, seconds};
+use crate::components::tests::lab::{Lab, refuse, seconds};
+use crate::components::tests::recorded::Warnings;
 use crate::config::tests::flags;
 use crate::devcluster::apiserver::{Effect, Match, Times};
 
@@ -70,4 +71,51 @@ async fn conditions_of_an_object_that_cannot_be_read_are_written_once() {
     assert_eq!(lab.writes().split_off(before), ["patch configs/status 200"]);
     let conditions = lab.see(&config).await["status"]["conditions"].clone();
     assert_eq!(conditions[0]["observedGeneration"], json!(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_that_are_refused_are_written_again_after_a_minute_or_a_change() {
+    let lab = Lab::start(Settings::default(), &[]).await;
+    lab.install_definitions().await;
+    let warnings = Warnings::from_now_on();
+    let statuses = Match {
+        verb: Some("patch".to_owned()),
+        subresource: Some("status".to_owned()),
+        ..Match::default()
+    };
+    let refused = lab.fault(statuses, refuse(422), Times::Always);
+    let (configuration, _effective) = task(&lab);
+    tokio::spawn(configuration.run());
+    tokio::time::sleep(seconds(50)).await;
+    assert_eq!(lab.struck(refused), 2, "of the Config and of the shard");
+    let shard = json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": "default"}});
+    lab.patch(&shard, json!({"spec": {"placementStrategy": {"gpu": "spread"}}}))
+        .await;
+    tokio::time::sleep(seconds(1)).await;
+    assert_eq!(lab.struck(refused), 3);
+    tokio::time::sleep(seconds(65)).await;
+    assert_eq!(lab.struck(refused), 5);
+    let said = "the object or its conditions cannot be written; this is tried again at intervals";
+    assert_eq!(warnings.of(said), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_is_tried_again_at_growing_intervals() {
+    let lab = Lab::start(Settings::default(), &[]).await;
+    lab.install_definitions().await;
+    let lists = lab.fault(Match::verb_on("list", "configs"), refuse(500), Times::Always);
+    let (configuration, _effective) = task(&lab);
+    tokio::spawn(configuration.run());
+    tokio::time::sleep(seconds(60)).await;
+    let asked = lab.struck(lists);
+    assert!((5..=20).contains(&asked), "{asked}");
+    lab.server.faults().remove(lists);
+    let created = lab.fault(Match::verb_on("create", "configs"), refuse(500), Times::Always);
+    tokio::time::sleep(seconds(60)).await;
+    let asked = lab.struck(created);
+    assert!((5..=20).contains(&asked), "{asked}");
+    lab.server.faults().remove(created);
+    tokio::time::sleep(seconds(6)).await;
+    let config = json!({"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": object::CONFIG}});
+    assert!(!lab.see(&config).await.is_null());
 }

@@ -5,15 +5,22 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 /// The replica that is to lead each shard. Each leads at most an equal part, rounded up; for the cluster's leader the default node pool is included
-/// in it. A change of replicas moves few shards. Nothing is assigned before the cluster has a leader.
+/// in it. A change of replicas moves few shards. Nothing is assigned before the cluster has a leader. A leader that is none of the replicas, as before it has
+/// listed everything, gets shards only if there are no replicas.
 #[must_use]
 pub fn assign<'a>(shards: &[&'a str], replicas: &'a [String], leader: Option<&'a str>) -> BTreeMap<&'a str, &'a str> {
     let Some(leader) = leader else { return BTreeMap::new() };
-    let mut replicas: Vec<&str> = replicas.iter().map(String::as_str).chain([leader]).collect();
+    let mut replicas: Vec<&str> = replicas.iter().map(String::as_str).collect();
+    if replicas.is_empty() {
+        replicas.push(leader);
+    }
     replicas.sort_unstable();
     replicas.dedup();
-    let most = (shards.len() + 1).div_ceil(replicas.len());
-    let mut leads: BTreeMap<&str, usize> = [(leader, 1)].into();
+    let mut leads: BTreeMap<&str, usize> = BTreeMap::new();
+    if replicas.contains(&leader) {
+        leads.insert(leader, 1);
+    }
+    let most = (shards.len() + leads.len()).div_ceil(replicas.len());
     let mut shards = shards.to_vec();
     shards.sort_unstable();
     let mut assigned = BTreeMap::new();
@@ -49,6 +56,15 @@ mod tests {
     fn nothing_is_assigned_before_the_cluster_is_led() {
         assert!(assign(&["a"], &["one".to_owned()], None).is_empty());
         assert_eq!(assign(&["a"], &[], Some("one")), [("a", "one")].into());
+    }
+
+    #[test]
+    fn a_leader_that_does_not_count_as_a_replica_gets_nothing_from_those_that_do() {
+        let shards = ["a", "b", "c", "d"];
+        let replicas = ["two".to_owned(), "three".to_owned()];
+        let assigned = assign(&shards, &replicas, Some("one"));
+        let of = |name: &str| assigned.values().filter(|replica| **replica == name).count();
+        assert_eq!((of("one"), of("two"), of("three")), (0, 2, 2));
     }
 
     proptest! {

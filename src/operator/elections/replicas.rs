@@ -42,6 +42,8 @@ pub struct Replicas {
     /// The names in the list that is being read.
     listing: Vec<String>,
     own: Option<Lease>,
+    /// Whether this replica counts.
+    joined: bool,
     renew_at: Instant,
 }
 
@@ -67,11 +69,17 @@ impl Replicas {
             seen: BTreeMap::new(),
             listing: Vec::new(),
             own: None,
+            joined: false,
             renew_at: Instant::now(),
         }
     }
 
-    /// The names of the live replicas, including this one.
+    /// This replica counts from now on: it renews its Lease.
+    pub fn join(&mut self) {
+        self.joined = true;
+    }
+
+    /// The names of the live replicas, including this one once it has joined.
     #[must_use]
     pub fn known(&self) -> Vec<String> {
         let now = Instant::now();
@@ -81,32 +89,29 @@ impl Replicas {
             .filter(|seen| now < seen.since + self.params.duration);
         let mut names: Vec<String> = alive
             .filter_map(|seen| record::holder(&seen.lease).map(str::to_owned))
-            .chain([self.params.identity.clone()])
+            .chain(self.joined.then(|| self.params.identity.clone()))
             .collect();
         names.sort_unstable();
         names.dedup();
         names
     }
 
-    /// Waits until the replicas may have changed, and returns them. `wanted`: whether this replica renews its Lease and watches others.
-    pub async fn next(&mut self, wanted: bool) -> Vec<String> {
-        let before = self.known();
-        loop {
-            if wanted && Instant::now() >= self.renew_at {
+    /// Waits until the replicas are others than `known`. `wanted`: whether this replica renews its Lease, if it has joined, and watches others. May be
+    /// dropped and called again.
+    pub async fn changed(&mut self, known: &[String], wanted: bool) {
+        let renews = wanted && self.joined;
+        while self.known() == known {
+            if renews && Instant::now() >= self.renew_at {
                 self.renew().await;
             }
             let expiry = self.seen.values().map(|seen| seen.since + self.params.duration);
             let expiry = expiry.filter(|expiry| *expiry > Instant::now()).min();
-            let renewal = wanted.then_some(self.renew_at);
+            let renewal = renews.then_some(self.renew_at);
             let wake = expiry.into_iter().chain(renewal).min();
             let at = wake.unwrap_or_else(|| Instant::now() + Duration::from_secs(3_600));
             tokio::select! {
                 event = self.events.next(), if wanted => self.observe(event),
                 () = sleep_until(at) => {}
-            }
-            let known = self.known();
-            if known != before {
-                return known;
             }
         }
     }
@@ -118,8 +123,22 @@ impl Replicas {
         }
     }
 
+    /// Renews this replica's Lease. If this is interrupted, the next call does it at once.
     async fn renew(&mut self) {
-        self.renew_at = Instant::now() + self.params.duration / RENEWALS;
+        let began = Instant::now();
+        if let Err(error) = self.write().await {
+            debug!(%error, "the heartbeat of this replica was not written; trying again");
+            // An interrupted renewal may have taken effect, and so may one without an answer: the API server says what the Lease is.
+            self.own = self.api.get_opt(&self.params.name).await.ok().flatten();
+            if let Err(error) = self.write().await {
+                debug!(%error, "the heartbeat of this replica was not written");
+            }
+        }
+        self.renew_at = began + self.params.duration / RENEWALS;
+        self.forget_old().await;
+    }
+
+    async fn write(&mut self) -> kube::Result<()> {
         let (now, how) = (record::in_microseconds(clock::now()), PostParams::default());
         let written = match &self.own {
             Some(own) => {
@@ -133,15 +152,8 @@ impl Replicas {
                 self.api.create(&how, &lease).await
             }
         };
-        match written {
-            Ok(lease) => self.own = Some(lease),
-            Err(error) => {
-                debug!(%error, "the heartbeat of this replica was not written; trying again");
-                // The state after an unknown result is read from the API server.
-                self.own = self.api.get_opt(&self.params.name).await.ok().flatten();
-            }
-        }
-        self.forget_old().await;
+        self.own = Some(written?);
+        Ok(())
     }
 
     /// Expired Leases of replicas that did not delete them.

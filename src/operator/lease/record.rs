@@ -15,12 +15,18 @@ pub struct Observed {
     lease: Lease,
     /// When its content was first observed, by our clock.
     since: Instant,
+    /// When its tenure was first observed.
+    tenure_since: Instant,
 }
 
 impl Observed {
     /// Seen for the first time.
     pub fn new(lease: Lease, now: Instant) -> Self {
-        Self { lease, since: now }
+        Self {
+            lease,
+            since: now,
+            tenure_since: now,
+        }
     }
 
     /// Observed again. Only a change of the content restarts the time; older versions are ignored.
@@ -30,6 +36,9 @@ impl Observed {
         }
         if lease.spec != self.lease.spec {
             self.since = now;
+        }
+        if Tenure::of(&lease) != self.tenure() {
+            self.tenure_since = now;
         }
         self.lease = lease;
     }
@@ -61,6 +70,11 @@ impl Observed {
     /// Its tenure: acquire time and number of transitions.
     pub fn tenure(&self) -> Tenure {
         Tenure::of(&self.lease)
+    }
+
+    /// For how long its tenure has lasted, as far as this process has observed it.
+    pub fn tenure_lasts(&self, now: Instant) -> Duration {
+        now - self.tenure_since
     }
 
     /// Whether the other is a renewal of the same tenure. A release is none.

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, QUICK_LEASE, TEAM, eventually, gang, pod};
@@ -185,6 +186,37 @@ async fn a_new_replica_gets_its_part_of_the_shards_including_shared_gpus() {
     })
     .await;
     one.assert_no_errors();
+}
+
+/// As of a new version whose rights were not granted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_cannot_list_everything_takes_nothing_from_another() {
+    let lab = lab().await;
+    let _one = lab.replica_with("one", QUICK_LEASE).await;
+    let before = divided(&lab, &["one"]).await;
+    let forbidden = Effect::Refuse {
+        code: 403,
+        retry_after: None,
+    };
+    let lists = Match::verb_on("list", "queues");
+    let forbidden = lab.server.faults().add(lists, forbidden, Times::Always);
+    let two = lab.spawn("two", QUICK_LEASE);
+    eventually("the second one may not list queues", async || {
+        let page = two.get("/readyz").await.map_err(|error| error.to_string())?;
+        let waits = page.contains("the API server does not allow us to list this kind");
+        waits.then_some(()).ok_or(page)
+    })
+    .await;
+    // It would have passed on the first Lease after a second.
+    for _ in 0..20 {
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        assert_eq!(holders(&lab).await, before);
+    }
+    lab.server.faults().remove(forbidden);
+    two.ready().await;
+    divided(&lab, &["one", "two"]).await;
+    every_pool_works(&lab, "together").await;
+    lab.assert_safe().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -287,3 +287,46 @@ async fn a_kind_that_is_not_served_is_asked_for_less_and_less_often() {
     case.server().refuses = None;
     assert_eq!(case.told(seconds(6)).await, ["object-0 is there", "listed"]);
 }
+
+/// An API server that starts does not know all kinds and rights yet.
+#[tokio::test(start_paused = true)]
+async fn an_optional_kind_that_is_absent_for_a_moment_at_the_start_is_listed_before_anything_is_decided() {
+    for code in [403, 404] {
+        let mut case = Case::start(
+            Kind::StorageClass,
+            Server {
+                refuses: Some(code),
+                page: seconds(4),
+                ..Server::of(2)
+            },
+        );
+        case.lead(1);
+        assert_eq!(case.told(Duration::from_millis(50)).await, [""; 0]);
+        case.server().refuses = None;
+        assert_eq!(case.told(seconds(6)).await, ["object-0 is there"]);
+        let rest = ["object-1 is there", "current in term 1", "listed"];
+        assert_eq!(case.told(seconds(4)).await, rest, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_optional_kind_that_was_absent_is_not_current_while_it_is_listed() {
+    let mut case = Case::start(
+        Kind::StorageClass,
+        Server {
+            refuses: Some(404),
+            page: seconds(4),
+            ..Server::of(2)
+        },
+    );
+    assert_eq!(case.told(seconds(1)).await, [""; 0], "it may be there in a moment");
+    assert_eq!(case.told(seconds(1)).await, ["listed"], "without objects");
+    case.server().refuses = None;
+    assert_eq!(case.told(seconds(6)).await, ["object-0 is there"]);
+    case.lead(1);
+    assert_eq!(case.told(seconds(2)).await, [""; 0]);
+    assert_eq!(
+        case.told(seconds(2)).await,
+        ["object-1 is there", "current in term 1", "listed"]
+    );
+}

@@ -482,14 +482,32 @@ async fn a_lease_that_no_replica_takes_over_is_offered_at_growing_intervals() {
         "{terms:?}"
     );
     assert!(terms[4] >= 60, "{terms:?}");
-    // One that takes it ends the series.
+    // One that takes and keeps it ends the series.
     let mut preferred = lab.replica("preferred");
     preferred.leads().await;
+    sleep(Duration::from_secs(2_400)).await;
     preferred.release.cancel();
     preferred.run.await.unwrap().unwrap();
     reserve.leads().await;
     let again = reserve.follows().await.as_secs();
     assert!(again < 10, "{again}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_was_preferred_meanwhile_offers_the_lease_without_a_long_delay() {
+    let lab = Lab::new().await;
+    let mut reserve = lab.replica_with("reserve", Claim::Reserve);
+    for _ in 0..4 {
+        reserve.leads().await;
+        reserve.follows().await;
+    }
+    reserve.leads().await;
+    reserve.claim.send_replace(Claim::Preferred);
+    sleep(Duration::from_secs(120)).await;
+    assert!(reserve.is_leading());
+    reserve.claim.send_replace(Claim::Reserve);
+    let offered = reserve.follows().await;
+    assert!(offered < Duration::from_secs(6), "{offered:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -563,6 +581,48 @@ async fn running_jobs_finish_before_the_lease_is_passed_on() {
     assert!(is_open(&writes).await, "begun before");
     sleep(YIELD_AFTER).await;
     assert!(!is_open(&writes).await);
+}
+
+/// A write without an answer, which left right before the Lease is passed on; when it left.
+async fn write_before_the_end(lab: &Lab, reserve: &mut Replica) -> (Instant, JoinHandle<bool>) {
+    reserve.leads().await;
+    let hangs = Match::verb_on("patch", "namespaces");
+    lab.server.faults().add(hangs, Effect::Hang, Times::Always);
+    sleep(Duration::from_millis(3_500)).await;
+    let writes = reserve.writes();
+    (Instant::now(), tokio::spawn(async move { is_open(&writes).await }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_passed_on_only_when_no_write_can_arrive_any_more() {
+    let lab = Lab::new().await;
+    let mut reserve = lab.replica_with("reserve", Claim::Reserve);
+    let (left, write) = write_before_the_end(&lab, &mut reserve).await;
+    let mut preferred = lab.replica("preferred");
+    preferred.leads().await;
+    let passed = left.elapsed();
+    assert!(
+        (retry::LATE - MOMENT..retry::LATE + MOMENT).contains(&passed),
+        "{passed:?}"
+    );
+    write.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_while_the_lease_is_passed_on_takes_no_longer_than_another() {
+    let lab = Lab::new().await;
+    let mut reserve = lab.replica_with("reserve", Claim::Reserve);
+    let (_, write) = write_before_the_end(&lab, &mut reserve).await;
+    reserve.follows().await;
+    reserve.release.cancel();
+    let limit = LATE + params("reserve").retry_period;
+    timeout(limit, reserve.run)
+        .await
+        .expect("it has ended")
+        .unwrap()
+        .unwrap();
+    assert_eq!(lab.holder().await, None);
+    write.abort();
 }
 
 #[tokio::test(start_paused = true)]
