@@ -33,17 +33,17 @@ use cache::Cache;
 const CALLERS_MAX: usize = 256;
 const INVALID_MAX: usize = 1_024;
 const ANSWERS_MAX: usize = 8_192;
-/// How many reviews are sent at the same time: in all, of tokens, and of rights for one request.
+/// How many reviews are sent at the same time: in all, of tokens that were not valid before, and of rights for one request.
 const REVIEWS_AT_ONCE: usize = 16;
 const TOKENS_AT_ONCE: usize = 4;
 const RIGHTS_AT_ONCE: usize = 8;
-/// How many requests wait at the same time for the review of a token, and for how long they wait for its begin.
+/// How many requests wait at the same time for the review of a token that was not valid before, and for how long they wait for its begin.
 const TOKENS_WAITING: usize = 256;
 const TOKEN_WAIT: Duration = Duration::from_secs(1);
 /// Limit on the namespaces about which one request asks the API server, and of these on those between which no other request of the user is served.
 const NAMESPACES_MAX: usize = 256;
 const NAMESPACES_AT_ONCE: usize = 32;
-/// Timeout of a review, and of the wait for reviews for another request of the same user.
+/// Timeout of a review, and of the wait for reviews for another request of the same token or user.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether a request may be answered.
@@ -157,11 +157,13 @@ pub struct Access {
     /// Tokens that are not valid. They have a cache of their own, so that a flood of them leaves the callers in theirs.
     invalid: Cache<TokenDigest, ()>,
     answers: Cache<Question, bool>,
-    /// Places for requests whose token is reviewed, or waits for that.
+    /// Places for requests whose token is reviewed for the first time, or waits for that.
     waiting: Semaphore,
-    /// Turns of reviews of tokens, and of all reviews. Both are given in the order of the requests.
+    /// Turns of such reviews, and of all reviews. Both are given in the order of the requests.
     tokens: Semaphore,
     reviews: Semaphore,
+    /// Turns of reviews of tokens that were valid before. They wait for no others: however many invalid ones are sent, callers are served.
+    renewals: KeyedTurns<TokenDigest>,
     /// Rights of a user are reviewed for one request at a time: others would send the same questions, and find the answers in the cache afterwards.
     users: KeyedTurns<String>,
 }
@@ -206,6 +208,7 @@ impl Access {
             waiting: Semaphore::new(TOKENS_WAITING),
             tokens: Semaphore::new(TOKENS_AT_ONCE),
             reviews: Semaphore::new(REVIEWS_AT_ONCE),
+            renewals: KeyedTurns::default(),
             users: KeyedTurns::default(),
         }
     }
@@ -263,9 +266,17 @@ impl Access {
         if let Some(known) = self.known_user(&digest) {
             return Some(known);
         }
+        if self.callers.has(&digest) {
+            let _turn = timeout(TIMEOUT, self.renewals.next(&digest)).await.ok()?;
+            return self.review_token(token, digest).await;
+        }
         let _place = self.waiting.try_acquire().ok()?;
         let _turn = timeout(TOKEN_WAIT, self.tokens.acquire()).await.ok()?.ok()?;
-        // Another request with the same token may have had it reviewed.
+        self.review_token(token, digest).await
+    }
+
+    /// The user of a token, as [`Self::authenticate`] returns it, during a turn: another request may have had the token reviewed by then.
+    async fn review_token(&self, token: &str, digest: TokenDigest) -> Option<Option<Arc<UserInfo>>> {
         if let Some(known) = self.known_user(&digest) {
             return Some(known);
         }

@@ -215,7 +215,7 @@ async fn metrics_page(State(shared): State<Shared>, headers: HeaderMap) -> Respo
         return refusal;
     }
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    (headers, shared.metrics.render()).into_response()
+    (headers, shared.metrics.text().await).into_response()
 }
 
 /// Query parameters of pages about one shard.

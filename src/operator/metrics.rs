@@ -1,11 +1,13 @@
 //! The metrics page: metrics of the process and series of objects, in the text format of Prometheus.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use metrics::Label;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
 
 use crate::components::figures::Figures;
 use crate::components::figures::families::{Family, Kind, OF_THE_PROCESS};
@@ -14,6 +16,8 @@ use crate::components::figures::families::{Family, Kind, OF_THE_PROCESS};
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The prefix of the metrics that KAI has, too.
 pub const KAI: &str = "kai";
+/// A page is answered again for so long.
+const SHARED_FOR: Duration = Duration::from_millis(100);
 /// Interval of the recorder's upkeep of histograms.
 const UPKEEP: Duration = Duration::from_secs(30);
 
@@ -23,6 +27,7 @@ pub struct Page {
     recorded: PrometheusHandle,
     figures: Figures,
     namespace: watch::Receiver<String>,
+    last: Arc<Mutex<Option<(Instant, Bytes)>>>,
 }
 
 impl Page {
@@ -34,12 +39,24 @@ impl Page {
             recorded: recorder(),
             figures,
             namespace,
+            last: Arc::default(),
         }
     }
 
-    /// The page's text.
-    #[must_use]
-    pub fn render(&self) -> String {
+    /// The page's text. Requests at the same time share one, however long their clients take to read it.
+    pub async fn text(&self) -> Bytes {
+        let mut last = self.last.lock().await;
+        if let Some((made, text)) = &*last
+            && made.elapsed() < SHARED_FOR
+        {
+            return text.clone();
+        }
+        let text = Bytes::from(self.render());
+        *last = Some((Instant::now(), text.clone()));
+        text
+    }
+
+    fn render(&self) -> String {
         let page = self.recorded.render() + &self.figures.render();
         let namespace = self.namespace.borrow().clone();
         if namespace == KAI {

@@ -138,7 +138,7 @@ pub struct AdmissionArgs {
     #[arg(long, env = "UNIKAI_WEBHOOK_CLIENT_CA", value_name = "FILE", value_parser = authorities)]
     pub webhook_client_ca: Option<String>,
 
-    /// Prevent containers from choosing GPUs with NVIDIA_VISIBLE_DEVICES
+    /// Prevent containers, ephemeral ones included, from choosing GPUs with NVIDIA_VISIBLE_DEVICES
     #[arg(long, env = "UNIKAI_BLOCK_NVIDIA_VISIBLE_DEVICES", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub block_nvidia_visible_devices: bool,
 

@@ -321,8 +321,7 @@ async fn ask_what_if(
     let received = views.what_ifs.receive(body).await?;
     let asked = if is_yaml(&headers) {
         let namespace = of.namespace.unwrap_or_else(|| "default".to_owned());
-        let scheduler = views.gatherer.scheduler_name();
-        views.what_ifs.read_manifests(received, namespace, scheduler).await?
+        views.what_ifs.read_manifests(received, namespace).await?
     } else {
         views.what_ifs.read(received).await?
     };

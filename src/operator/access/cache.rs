@@ -35,6 +35,12 @@ impl<K: Hash + Eq, V: Clone> Cache<K, V> {
         (Instant::now() < *until).then(|| answer.clone())
     }
 
+    /// Whether there is an answer, also an expired one.
+    pub fn has(&self, key: &K) -> bool {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.contains_key(key)
+    }
+
     /// Caches an answer, for longer if it is positive. A full cache drops those that have expired, or else those that expire first.
     pub fn insert(&self, key: K, answer: V, positive: bool) {
         let now = Instant::now();

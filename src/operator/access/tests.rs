@@ -159,6 +159,35 @@ async fn a_viewer_waits_for_its_turn_behind_requests_with_invalid_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_viewer_is_served_while_requests_with_invalid_tokens_take_all_places() {
+    let server = Server::default();
+    let access = server.access();
+    assert_eq!(status(&access, "user").await, StatusCode::OK);
+    sleep(Duration::from_secs(59)).await;
+    let end = Instant::now() + Duration::from_secs(4);
+    let strangers = join_all((0..TOKENS_WAITING).map(|stranger| {
+        let access = &access;
+        async move {
+            for number in 0.. {
+                if Instant::now() > end {
+                    break;
+                }
+                status(access, &format!("stranger-{stranger}-{number}")).await;
+            }
+        }
+    }));
+    // The review of its token expires meanwhile.
+    let viewer = async {
+        while Instant::now() < end {
+            sleep(Duration::from_millis(200)).await;
+            assert_eq!(status(&access, "user").await, StatusCode::OK);
+        }
+    };
+    tokio::join!(strangers, viewer);
+    assert_eq!(server.reviews_of_token("user"), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_number_of_requests_that_wait_for_reviews_of_tokens_is_limited() {
     let server = Server::default();
     let access = server.access();

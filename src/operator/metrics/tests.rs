@@ -117,3 +117,13 @@ fn the_prefix_of_kai_can_be_another() {
     assert!(!page.lines().any(|line| line.starts_with("kai_")));
     assert!(page.contains("\nunikai_cycles_total "));
 }
+
+#[tokio::test(start_paused = true)]
+async fn requests_at_the_same_time_share_a_page() {
+    let (_namespace, followed) = watch::channel(KAI.to_owned());
+    let page = Page::new(Figures::default(), followed);
+    let (one, other) = (page.text().await, page.text().await);
+    assert_eq!(one.as_ptr(), other.as_ptr());
+    tokio::time::advance(SHARED_FOR).await;
+    assert_ne!(one.as_ptr(), page.text().await.as_ptr());
+}

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::overview::Overview;
 use super::workloads::{unscheduled, verdict_of_condition};
+use crate::api::syntax;
 use crate::api::views::{
     Explanation, Held, Node, PodState, Queue, Subject, Verdict, Workload, WorkloadDetails, WorkloadState,
 };
@@ -191,14 +192,22 @@ fn commands(details: &WorkloadDetails) -> Vec<String> {
         Some(_) => release_queue(held),
         None => format!("unikai release podgroup {name} -n {namespace}"),
     });
-    let mut commands = vec![
-        format!("unikai explain queue {queue}"),
-        format!("unikai jobs -n {namespace} --queue {queue}"),
-        format!("kubectl describe podgroup -n {namespace} {name}"),
-    ];
+    let mut commands = about_queue(namespace, queue);
+    commands.push(format!("kubectl describe podgroup -n {namespace} {name}"));
     commands.extend(release);
     commands.extend(raise::commands(details));
     commands
+}
+
+/// The name of the queue is a tenant's text, which a shell must not execute: there are commands only for what can be the name of one.
+fn about_queue(namespace: &str, queue: &str) -> Vec<String> {
+    if !syntax::is_name(queue) {
+        return Vec::new();
+    }
+    vec![
+        format!("unikai explain queue {queue}"),
+        format!("unikai jobs -n {namespace} --queue {queue}"),
+    ]
 }
 
 fn release_queue(held: &Held) -> String {
@@ -377,4 +386,16 @@ fn counted(number: usize, noun: &str) -> String {
 fn number(amount: f64) -> String {
     let text = format!("{amount:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_command_has_a_queue_that_a_shell_would_execute() {
+        assert_eq!(about_queue("team", "x;id #"), [""; 0]);
+        let commands = ["unikai explain queue lab", "unikai jobs -n team --queue lab"];
+        assert_eq!(about_queue("team", "lab"), commands);
+    }
 }

@@ -8,13 +8,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::body::Body;
-use crate::api::views::{Meta, Queue};
+use crate::api::views::{Meta, OLDEST, Queue};
 use crate::components::bus::{GroupSeen, NodeSeen, QueueSeen};
 use crate::components::watches::Stores;
 
 /// Minimum and maximum age of a cached overview.
 const AT_LEAST: Duration = Duration::from_secs(1);
-const AT_MOST: Duration = Duration::from_secs(10);
+const AT_MOST: Duration = OLDEST;
 /// It is cached for so many times the time that it took to read.
 const SHARE: u32 = 100;
 /// Maximum number of cached responses, and of their bytes.

@@ -12,9 +12,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::super::access::refusal;
 
-/// How many requests may wait for their turn or for their answer: of one user, so that others find a place, and in all.
+/// How many requests may wait for their turn or for their answer: of one user, so that others find a place, and in all. The last places are kept for users
+/// without one.
 const WAITING_OF_USER: usize = 4;
 const WAITING: usize = 64;
+const KEPT: usize = 16;
+/// How the names of service accounts begin. The namespace and the name follow.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// How long a request waits for its turn, and then for its answer.
 const LONGEST: Duration = Duration::from_secs(5);
 
@@ -32,7 +36,7 @@ pub struct Turns {
     permit: Arc<Semaphore>,
     not_before: Arc<Mutex<Instant>>,
     pause: Pause,
-    /// The number of requests with a place, by user.
+    /// The number of requests with a place, by user. All service accounts of a namespace are one user, as whoever may create one may create many.
     places: Mutex<HashMap<String, usize>>,
 }
 
@@ -129,8 +133,10 @@ impl Turns {
     /// A place for one more request of a user, if there is one.
     fn place<'t>(&'t self, user: &'t str) -> Option<Place<'t>> {
         let mut places = lock(&self.places);
+        let user = without_account(user);
         let own = places.get(user).copied().unwrap_or_default();
-        if own >= WAITING_OF_USER || places.values().sum::<usize>() >= WAITING {
+        let most = if own == 0 { WAITING } else { WAITING - KEPT };
+        if own >= WAITING_OF_USER || places.values().sum::<usize>() >= most {
             return None;
         }
         places.insert(user.to_owned(), own + 1);
@@ -155,6 +161,14 @@ impl Turns {
             not_before: Arc::clone(&self.not_before),
             _permit: permit,
         }
+    }
+}
+
+/// The name of a user, without that of the service account in its namespace.
+fn without_account(user: &str) -> &str {
+    match user.rsplit_once(':') {
+        Some((namespace, _)) if namespace.starts_with(SERVICE_ACCOUNT) => namespace,
+        _ => user,
     }
 }
 

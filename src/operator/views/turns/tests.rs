@@ -62,6 +62,38 @@ async fn a_user_with_many_requests_leaves_places_for_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_service_accounts_of_a_namespace_leave_places_for_others() {
+    let turns = Turns::new(PAUSE);
+    let many = join_all((0..16 * WAITING_OF_USER).map(|number| {
+        let turns = &turns;
+        async move {
+            let account = format!("system:serviceaccount:team:account-{}", number % 16);
+            status(turns, &account).await == StatusCode::OK
+        }
+    }));
+    let (many, user, other) = tokio::join!(
+        many,
+        status(&turns, "user"),
+        status(&turns, "system:serviceaccount:other:default")
+    );
+    assert_eq!(many.into_iter().filter(|served| *served).count(), WAITING_OF_USER);
+    assert_eq!((user, other), (StatusCode::OK, StatusCode::OK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_places_are_kept_for_users_without_one() {
+    let turns = Turns::new(PAUSE);
+    let users: Vec<String> = (0..WAITING)
+        .map(|number| format!("user-{}", number / WAITING_OF_USER))
+        .collect();
+    let places: Vec<Place> = users.iter().filter_map(|user| turns.place(user)).collect();
+    let first_of_the_last_users = KEPT / WAITING_OF_USER;
+    assert_eq!(places.len(), WAITING - KEPT + first_of_the_last_users);
+    assert!(turns.place("user-15").is_none());
+    assert!(turns.place("other").is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_number_of_requests_that_wait_is_limited() {
     let turns = Turns::new(PAUSE);
     let all = join_all((0..WAITING + 10).map(|number| {
