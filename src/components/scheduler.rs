@@ -11,6 +11,7 @@ mod intake;
 mod look;
 mod orders;
 mod record;
+mod rejected;
 mod reports;
 mod second_model;
 mod self_check;
@@ -18,8 +19,7 @@ mod shown;
 mod stale;
 mod trace_events;
 
-use std::collections::{BTreeMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +50,7 @@ use crate::mirror::{self, Problem};
 use crate::usage;
 use cycle::Timeline;
 use intake::{Everything, Intake, Taken};
+use rejected::Rejected;
 use self_check::SelfCheck;
 use shown::Shown;
 use stale::StaleEvents;
@@ -64,8 +65,6 @@ const SHORT_CYCLE: Duration = Duration::from_micros(300);
 const MESSAGES_AT_ONCE: usize = 4_096;
 /// Interval at which the mirror continues to evaluate CEL selectors of devices, which take long.
 const SELECTORS_EVERY: Duration = Duration::from_millis(100);
-/// Limit on the hashes of log lines about rejected objects.
-const REJECTED_MAX: usize = 4_096;
 /// The longest wait; the time of the next cycle is computed again afterwards.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 
@@ -150,7 +149,7 @@ pub async fn run(
         refresh_at: None,
         nodes: rules.mirror.shard.clone(),
         to_podgroups: vec![ToPodGroups::Decides(shard.scope.clone(), rules.on)],
-        rejected: HashSet::new(),
+        rejected: Rejected::default(),
         context,
         stores,
         bus,
@@ -216,8 +215,7 @@ struct Scheduler {
     nodes: mirror::Shard,
     /// Messages to `podgroups` that are sent before the next wait.
     to_podgroups: Vec<ToPodGroups>,
-    /// Hashes of logged rejections, so that one that is repeated with each change of an object is logged once.
-    rejected: HashSet<u64>,
+    rejected: Rejected,
     context: Context,
     stores: Arc<Stores>,
     bus: Bus,
@@ -499,16 +497,8 @@ impl Scheduler {
             self.tell_set_aside(kind, namespace, name, None);
         }
         for rejection in taken.rejections {
+            self.rejected.tell(&rejection);
             let (kind, ns, name) = (rejection.kind, rejection.namespace, rejection.name);
-            metrics::counter!("unikai_objects_rejected_total", "kind" => kind).increment(1);
-            let mut hasher = DefaultHasher::new();
-            (kind, &ns, &name, rejection.problem.to_string()).hash(&mut hasher);
-            if self.rejected.len() >= REJECTED_MAX {
-                self.rejected.clear();
-            }
-            if self.rejected.insert(hasher.finish()) {
-                warn!(kind, ns, name, error = %rejection.problem, "an object has an invalid field");
-            }
             if matches!(rejection.problem, Problem::ExceededLimit(_)) {
                 self.tell_owner(kind, &ns, &name, rejection.problem.to_string());
             }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use kube::{Resource, ResourceExt};
 
 use super::identity::object_key;
-use super::{PackedChange, Problem, packed};
+use super::{Mirror, Output, PackedChange, Problem, Rejection, packed};
 use crate::api::limits::ExceededLimit;
-use crate::engine::input::GroupKey;
+use crate::engine::input::{GroupKey, Name};
 
 /// The kind of an object, and its `namespace/name`, or `/name` if the kind is cluster-scoped.
 pub type ObjectKey = (&'static str, Box<str>);
@@ -104,11 +104,14 @@ impl Identified for packed::Group {
     }
 }
 
+/// Objects that exceed a limit, and which.
+pub type Limited = BTreeMap<ObjectKey, ExceededLimit>;
+
 /// Objects that are set aside.
 #[derive(Debug, Default)]
 pub struct Aside {
     /// Objects that exceed a limit, and are kept in part.
-    limited: BTreeMap<ObjectKey, ExceededLimit>,
+    limited: Limited,
     /// Objects that caused a panic. They are ignored.
     failed_objects: BTreeMap<ObjectKey, FailedObject>,
     /// Pod groups that made a cycle panic. They are not placed.
@@ -129,10 +132,14 @@ struct FailedObject {
     tried_again: bool,
     /// Even its resources on its node could not be counted.
     unknown: bool,
+    /// It exists still. Not known of an entry that was taken over, until [`Aside::exists`].
+    exists: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct FailedGroup {
+    /// Its uid; empty if it was not written yet, and gets one.
+    uid: Name,
     /// Number of panics.
     times: u32,
     /// It has changed since, and is tried again.
@@ -189,13 +196,12 @@ impl Aside {
         self.failed_objects.is_empty() && self.failed_groups.is_empty()
     }
 
-    /// Sets a pod group aside until it changes; false if it is set aside already. The caller reports it.
-    pub fn set_group_aside(&mut self, group: &GroupKey) -> bool {
+    fn set_group_aside(&mut self, group: &GroupKey, uid: Name) -> bool {
         if self.is_group_set_aside(group) {
             return false;
         }
         let failed = self.failed_groups.entry(group.clone()).or_default();
-        (failed.times, failed.tried_again) = (failed.times + 1, false);
+        (failed.uid, failed.times, failed.tried_again) = (uid, failed.times + 1, false);
         self.count("PodGroup", true);
         true
     }
@@ -244,11 +250,19 @@ impl Aside {
             times,
             tried_again: false,
             unknown: before.is_some_and(|before| !before.tried_again),
+            exists: true,
         };
         let before = self.failed_objects.insert(key, failed);
         if before.is_none_or(|before| before.tried_again) {
             self.count(object.kind, true);
         }
+    }
+
+    /// Whether an object is set aside in this version.
+    #[must_use]
+    pub fn has(&self, object: &Identity) -> bool {
+        let failed = self.failed_objects.get(&(object.kind, object.key.clone()));
+        failed.is_some_and(|failed| !failed.tried_again && failed.uid == object.uid && failed.version == object.version)
     }
 
     /// Whether a change is to be ignored, because its object is.
@@ -287,16 +301,20 @@ impl Aside {
         false
     }
 
-    /// Takes the entries over into the next mirror.
+    /// Takes the entries over into the next mirror, which gets all objects that exist. Then comes [`Mirror::forget_gone`].
     pub fn follow(&mut self, before: &Self) {
         for ((kind, key), failed) in &before.failed_objects {
-            self.failed_objects.insert((*kind, key.clone()), failed.clone());
+            let failed = FailedObject {
+                exists: false,
+                ..failed.clone()
+            };
             if !failed.tried_again {
                 self.count(kind, true);
             }
+            self.failed_objects.insert((*kind, key.clone()), failed);
         }
         for (group, failed) in &before.failed_groups {
-            self.failed_groups.insert(group.clone(), *failed);
+            self.failed_groups.insert(group.clone(), failed.clone());
             if !failed.tried_again {
                 self.count("PodGroup", true);
             }
@@ -305,6 +323,48 @@ impl Aside {
             self.counts.entry(kind).or_default();
         }
         self.changed = true;
+    }
+
+    /// Records that an object exists, whether or not the mirror gets it.
+    pub fn exists(&mut self, object: &Identity) {
+        let failed = self.failed_objects.get_mut(&(object.kind, object.key.clone()));
+        if let Some(failed) = failed.filter(|failed| failed.uid == object.uid) {
+            failed.exists = true;
+        }
+    }
+
+    fn forget_gone_objects(&mut self) {
+        let gone = self.failed_objects.extract_if(.., |_, failed| !failed.exists);
+        let gone: Vec<_> = gone.collect();
+        for ((kind, _), failed) in gone {
+            if !failed.tried_again {
+                self.count(kind, false);
+            }
+        }
+    }
+
+    /// The objects that exceed a limit.
+    #[must_use]
+    pub fn limited(&self) -> &Limited {
+        &self.limited
+    }
+
+    /// Whether a rejection by a new mirror is to be told. Not that of a limit that the object exceeded in the mirror before, or does not exceed any more: there
+    /// may be room for it since.
+    #[must_use]
+    pub fn is_news(&self, rejection: &Rejection, before: &Limited) -> bool {
+        let Problem::ExceededLimit(excess) = &rejection.problem else {
+            return true;
+        };
+        let key = (rejection.kind, object_key(&rejection.namespace, &rejection.name));
+        self.limited.get(&key) == Some(excess) && before.get(&key) != Some(excess)
+    }
+
+    /// The objects that exceeded a limit in the mirror before, and exceed none in this one.
+    #[must_use]
+    pub fn within_limits_again(&self, before: &Limited) -> Vec<ObjectKey> {
+        let again = before.keys().filter(|key| !self.limited.contains_key(*key));
+        again.cloned().collect()
     }
 
     fn release(&mut self, object: ObjectKey) {
@@ -326,5 +386,36 @@ impl Aside {
     /// Number of objects set aside by kind, if it changed since the last call.
     pub fn news(&mut self) -> Option<&BTreeMap<&'static str, usize>> {
         std::mem::take(&mut self.changed).then_some(&self.counts)
+    }
+}
+
+impl Mirror {
+    /// Sets a pod group aside until it changes; false if it is set aside already. The caller reports it.
+    pub fn set_group_aside(&mut self, group: &GroupKey) -> bool {
+        let uid = self.group(group).map(|group| group.uid.clone());
+        self.aside.set_group_aside(group, uid.unwrap_or_default())
+    }
+
+    /// Drops what [`Aside::follow`] took over about objects that do not exist any more, once this mirror has all others. Their deletions are not told to it.
+    pub fn forget_gone(&mut self) -> Output {
+        self.aside.forget_gone_objects();
+        let gone = self.aside.failed_groups.iter().filter(|(key, failed)| {
+            let is_another = |uid: &Name| !failed.uid.is_empty() && failed.uid != *uid;
+            self.group(key).is_none_or(|group| is_another(&group.uid))
+        });
+        let gone: Vec<GroupKey> = gone.map(|(key, _)| key.clone()).collect();
+        let mut out = Output::default();
+        if gone.is_empty() {
+            return out;
+        }
+        let set_aside = gone.iter().filter(|group| self.aside.is_group_set_aside(group));
+        let released = set_aside.map(|group| ("PodGroup", object_key(group.namespace(), group.name())));
+        out.released.extend(released);
+        // One of that name may have been created since: it is placed.
+        let concerned = |group: &packed::Group| gone.contains(&group.key);
+        self.with_groups(&mut out, concerned, |mirror| {
+            gone.iter().for_each(|group| mirror.aside.forget_group(group));
+        });
+        out
     }
 }

@@ -2,14 +2,14 @@
 //! other node pool has decided about them. Otherwise both could give away the same resources. Which nodes belong to a shard follows from their labels alone: if
 //! the shard's node pool or the label's key changes, all components are started anew.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::components::bus::Object;
 use crate::components::retry::LATE;
 use crate::mirror::{PackedChange, PackedObject, Shard};
 
@@ -36,22 +36,7 @@ impl Arrivals {
     /// Whether a change is held back.
     pub fn holds_back(&mut self, change: &PackedChange) -> bool {
         match change {
-            PackedChange::Applied(PackedObject::Node(node)) => {
-                let came = self.note(node);
-                let name = node.name_any();
-                if let Some((_, last)) = self.held.get_mut(name.as_str()) {
-                    *last = change.clone();
-                } else if came {
-                    info!(
-                        node = name,
-                        "node has come from another node pool; it gets pods in a while"
-                    );
-                    self.held.insert(name.into(), (Instant::now() + LATE, change.clone()));
-                } else {
-                    return false;
-                }
-                true
-            }
+            PackedChange::Applied(PackedObject::Node(node)) => self.holds(node),
             PackedChange::Deleted(PackedObject::Node(node)) => {
                 let name = node.name_any();
                 self.outside.remove(name.as_str());
@@ -62,13 +47,29 @@ impl Arrivals {
         }
     }
 
-    /// Whether the mirror is not to know an object yet.
-    #[must_use]
-    pub fn holds(&self, object: &Object) -> bool {
-        match object {
-            Object::Node(node) if !self.held.is_empty() => self.held.contains_key(node.name_any().as_str()),
-            _ => false,
+    /// Whether the mirror is not to know a node as it is now.
+    pub fn holds(&mut self, node: &Arc<Node>) -> bool {
+        let came = self.note(node);
+        let name = node.name_any();
+        let change = || PackedChange::Applied(PackedObject::Node(Arc::clone(node)));
+        if let Some((_, last)) = self.held.get_mut(name.as_str()) {
+            *last = change();
+        } else if came {
+            info!(
+                node = name,
+                "node has come from another node pool; it gets pods in a while"
+            );
+            self.held.insert(name.into(), (Instant::now() + LATE, change()));
+        } else {
+            return false;
         }
+        true
+    }
+
+    /// Forgets all nodes but these.
+    pub fn keep(&mut self, nodes: &BTreeSet<String>) {
+        self.outside.retain(|name| nodes.contains(&**name));
+        self.held.retain(|name, _| nodes.contains(&**name));
     }
 
     /// The names of the nodes that are held back.

@@ -4,7 +4,8 @@
 //! After a cycle that panics, mirror and engine are rebuilt, and the next cycle decides. If that one panics, too, the pod group
 //! that was being placed is set aside until it changes. The third panic in a row without such a pod group ends the process.
 //!
-//! Messages that were sent before a rebuild and arrive after it may have older states than the stores had: those are passed over.
+//! Messages that were sent before a rebuild and arrive after it may have older states than the stores had: those are passed over. So the rebuild does what they
+//! would have done: it forgets objects that are gone, reports what it cannot use, and holds back nodes that come from other node pools.
 //!
 //! Decisions that the API server does not show yet are not in the rebuilt model, so the next cycle waits for them. Retry delays after failed binds and evictions are
 //! copied to the new model, and it is told which pod groups were reported as waiting, so that it clears those reports.
@@ -13,6 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
@@ -165,17 +167,27 @@ impl Intake {
         self.rebuild(now, everything)
     }
 
-    /// Sets an object aside that could not be packed. Neither mirror nor engine has been changed.
+    /// Sets an object aside that could not be packed, if the model was not built with its change. Neither mirror nor engine has been changed.
     pub fn unreadable(&mut self, object: Identity, panic: &str, position: Position) -> Taken {
-        if self.includes(position) {
-            return Taken::default();
+        let mut taken = Taken::default();
+        if !self.includes(position) {
+            self.set_aside(object, panic, &mut taken);
         }
-        failed(&object, panic);
+        taken
+    }
+
+    /// Sets an object aside at which mirror or engine panicked.
+    fn set_aside(&mut self, object: Identity, panic: &str, taken: &mut Taken) {
+        let (ns, name) = object.names();
+        error!(
+            kind = object.kind,
+            ns,
+            name,
+            error = panic,
+            "the scheduler failed when it read this object; it is set aside until it changes"
+        );
         self.core.mirror.aside.set_object_aside(&object);
-        Taken {
-            failed_objects: vec![object],
-            ..Taken::default()
-        }
+        taken.failed_objects.push(object);
     }
 
     /// Whether the model was built with a change. Its object may have changed since, which the model shows already.
@@ -194,7 +206,7 @@ impl Intake {
         everything: &Everything,
     ) -> Taken {
         let included = position.is_some_and(|position| self.includes(position));
-        if self.arrivals.holds_back(change) || included {
+        if included || self.arrivals.holds_back(change) {
             return Taken::default();
         }
         self.apply(change, now, everything)
@@ -219,10 +231,7 @@ impl Intake {
             self.second_model = None;
         }
         if let Err(panic) = self.attempt(change, now, &mut taken) {
-            let object = Identity::of(change);
-            failed(&object, &panic);
-            self.core.mirror.aside.set_object_aside(&object);
-            taken.failed_objects.push(object);
+            self.set_aside(Identity::of(change), &panic, &mut taken);
             self.begin_anew(now, everything, &mut taken);
         }
         if let PackedChange::Applied(PackedObject::Pod(pod)) | PackedChange::Deleted(PackedObject::Pod(pod)) = change
@@ -323,7 +332,7 @@ impl Intake {
         self.failed += 1;
         let mut taken = Taken::default();
         if self.failed > 1 {
-            taken.failed_group = serving.filter(|group| self.core.mirror.aside.set_group_aside(group));
+            taken.failed_group = serving.filter(|group| self.core.mirror.set_group_aside(group));
         }
         match &taken.failed_group {
             Some(group) => error!(%group, "the pod group is set aside until it changes"),
@@ -332,6 +341,10 @@ impl Intake {
         let for_good = self.unexplained >= FAILURES;
         if !for_good {
             self.begin_anew(now, everything, &mut taken);
+            // It may be gone by now.
+            let aside = &self.core.mirror.aside;
+            let failed_group = taken.failed_group.take();
+            taken.failed_group = failed_group.filter(|group| aside.is_group_set_aside(group));
         }
         Failed { panic, taken, for_good }
     }
@@ -386,7 +399,7 @@ impl Intake {
         taken
     }
 
-    /// Rebuilds mirror and engine. An object that causes a panic is set aside and the rebuild starts again, so it ends.
+    /// Rebuilds mirror and engine. An object at which these panic is set aside and the rebuild starts again, so it ends.
     fn begin_anew(&mut self, now: Time, everything: &Everything, taken: &mut Taken) {
         self.second_model = None;
         let quietly = |what: &mut dyn FnMut()| panics::catch(what).is_ok();
@@ -401,29 +414,21 @@ impl Intake {
         let longest = i64::try_from(retry::LONGEST.as_millis()).unwrap_or(i64::MAX);
         let latest = Time(now.0.saturating_add(longest));
         retries.iter_mut().for_each(|event| event.retry_by(latest));
-        loop {
-            let mut core = SchedulerCore::new(self.settings.clone(), self.policy.clone());
-            core.mirror.aside.follow(&self.core.mirror.aside);
-            self.core = core;
-            let mut broken = None;
-            self.included = everything(&mut |object| {
-                if broken.is_some() || self.arrivals.holds(&object) {
-                    return;
-                }
-                let kept = object.clone();
-                let mut told_now = Taken::default();
-                let told = panics::catch(|| mirror::packed_change(object, true))
-                    .and_then(|change| self.attempt(&change, now, &mut told_now));
-                taken.released.append(&mut told_now.released);
-                broken = told.err().map(|panic| (kept.identity(), panic));
-            });
-            let Some((object, panic)) = broken else { break };
-            failed(&object, &panic);
-            self.core.mirror.aside.set_object_aside(&object);
-            taken.failed_objects.push(object);
-        }
+        let limited = self.core.mirror.aside.limited().clone();
+        let rejections = loop {
+            match self.build(now, everything, taken) {
+                Ok(rejections) => break rejections,
+                Err((object, panic)) => self.set_aside(object, &panic, taken),
+            }
+        };
+        let aside = &self.core.mirror.aside;
+        let news = rejections.into_iter();
+        let news = news.filter(|rejection| aside.is_news(rejection, &limited));
+        taken.rejections.extend(news);
+        taken.released.extend(aside.within_limits_again(&limited));
         for requested in &self.requested {
             let requested = PackedChange::Requested(Arc::clone(requested));
+            self.core.mirror.aside.exists(&Identity::of(&requested));
             quietly(&mut || drop(self.core.apply(&requested, now)));
         }
         let adopted = quietly(&mut || {
@@ -434,6 +439,10 @@ impl Intake {
             warn!("groupings were lost; pods are scheduled once their pod groups are written");
         }
         quietly(&mut || {
+            let output = self.core.mirror.forget_gone();
+            taken.released.extend(self.core.forward(output, now).released);
+        });
+        quietly(&mut || {
             for event in retries.drain(..) {
                 self.core.engine.apply(event, now);
             }
@@ -443,6 +452,64 @@ impl Intake {
         taken.told = true;
         self.under_way = under_way;
         self.deadline = Time(now.0.saturating_add(MAX_WAIT));
+    }
+
+    /// Builds mirror and engine from the stores; returns what could not be used.
+    ///
+    /// # Errors
+    /// An object that caused a panic, and the text of that.
+    fn build(
+        &mut self,
+        now: Time,
+        everything: &Everything,
+        taken: &mut Taken,
+    ) -> Result<Vec<Rejection>, (Identity, String)> {
+        let mut core = SchedulerCore::new(self.settings.clone(), self.policy.clone());
+        core.mirror.aside.follow(&self.core.mirror.aside);
+        self.core = core;
+        let (mut told, mut nodes, mut broken) = (Taken::default(), BTreeSet::new(), None);
+        self.included = everything(&mut |object| {
+            if broken.is_some() {
+                return;
+            }
+            if let Object::Node(node) = &object {
+                nodes.insert(node.name_any());
+            }
+            broken = self.read(object, now, &mut told).err();
+        });
+        taken.released.append(&mut told.released);
+        taken.failed_objects.append(&mut told.failed_objects);
+        if let Some(broken) = broken {
+            return Err(broken);
+        }
+        self.arrivals.keep(&nodes);
+        Ok(told.rejections)
+    }
+
+    /// Applies an object to new mirror and engine.
+    fn read(&mut self, object: Object, now: Time, taken: &mut Taken) -> Result<(), (Identity, String)> {
+        let kept = object.clone();
+        if !self.core.mirror.aside.nothing_failed() {
+            self.core.mirror.aside.exists(&kept.identity());
+        }
+        if let Object::Node(node) = &object
+            && self.arrivals.holds(node)
+        {
+            return Ok(());
+        }
+        match panics::catch(|| pack(object)) {
+            Ok(change) => self
+                .attempt(&change, now, taken)
+                .map_err(|panic| (kept.identity(), panic)),
+            // Neither mirror nor engine has been changed. It fails in each rebuild, and is told once.
+            Err(panic) => {
+                let object = kept.identity();
+                if !self.core.mirror.aside.has(&object) {
+                    self.set_aside(object, &panic, taken);
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Until when no cycle may run, because the API server does not show all decisions from before the last rebuild. `None` once it shows them.
@@ -456,15 +523,11 @@ impl Intake {
     }
 }
 
-fn failed(object: &Identity, panic: &str) {
-    let (ns, name) = object.names();
-    error!(
-        kind = object.kind,
-        ns,
-        name,
-        error = panic,
-        "the scheduler failed when it read this object; it is set aside until it changes"
-    );
+/// An object that exists, as a change.
+fn pack(object: Object) -> PackedChange {
+    #[cfg(test)]
+    tests::panic_if_told(&object);
+    mirror::packed_change(object, true)
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+mod rebuilds;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -18,6 +20,14 @@ use crate::engine::tests::faults::panic_when_served;
 use crate::mirror::aside::GROUP_FAILED;
 
 pub const NOW: Time = Time(1_000_000);
+/// The annotation of pods that cannot be packed while the model is rebuilt.
+const UNPACKABLE: &str = "example.com/unpackable";
+
+/// Panics if the object says so.
+pub(super) fn panic_if_told(object: &Object) {
+    let unpackable = matches!(object, Object::Pod(pod) if pod.annotations().contains_key(UNPACKABLE));
+    assert!(!unpackable, "the fault");
+}
 
 pub fn read<K: DeserializeOwned>(value: Value) -> Arc<K> {
     Arc::new(serde_json::from_value(value).unwrap())
@@ -182,16 +192,19 @@ fn a_bind_that_failed_meanwhile_is_not_waited_for() {
     assert_eq!(cluster.bound(), ["first"]);
 }
 
+/// A node of this node pool, or of the default one, which is the shard's, with a GPU.
+fn node(name: &str, pool: Option<&str>) -> Arc<Node> {
+    let resources = json!({"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "1"});
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let labels = pool.map(|pool| json!({"kai.scheduler/node-pool": pool}));
+    let metadata = json!({"name": name, "labels": labels});
+    read(json!({"metadata": metadata, "status": {"allocatable": resources, "conditions": ready}}))
+}
+
 impl Cluster {
-    /// A node of this node pool, or of the default one, which is the shard's, with a GPU.
+    /// Such a node is created or changed.
     pub fn node(&mut self, name: &str, pool: Option<&str>) {
-        let resources = json!({"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "1"});
-        let ready = json!([{"type": "Ready", "status": "True"}]);
-        let labels = pool.map(|pool| json!({"kai.scheduler/node-pool": pool}));
-        let metadata = json!({"name": name, "labels": labels});
-        self.tell(Object::Node(read(
-            json!({"metadata": metadata, "status": {"allocatable": resources, "conditions": ready}}),
-        )));
+        self.tell(Object::Node(node(name, pool)));
     }
 
     /// Whether mirror and engine know a node, after the nodes that are due are admitted.
@@ -353,14 +366,10 @@ fn messages_about_states_that_a_rebuilt_model_is_past_are_passed_over() {
         pod("moved", 1, &json!({}), None),
         pod("moved", 2, &json!({"node": "n"}), None),
     );
-    let sent = |cluster: &Cluster| Position {
-        kind: Kind::Pod,
-        number: cluster.stores.tell_all(&mut |_| ())[&Kind::Pod],
-    };
     let insert = |cluster: &Cluster, object: &Object| {
         let Object::Pod(pod) = object else { unreachable!() };
         cluster.stores.pods.insert(Pod::clone(pod));
-        sent(cluster)
+        cluster.position(Kind::Pod)
     };
     let (first, second) = (insert(&cluster, &waits), insert(&cluster, &runs));
     cluster.with_intake(|intake, all| intake.rebuild(NOW, all));
@@ -482,14 +491,10 @@ fn reports_from_before_a_rebuild_are_cleared_once_their_pod_groups_no_longer_wai
     let waiting = vec![group("deleted"), group("first"), group("second")];
     assert_eq!(cluster.reports(), (waiting, Vec::new()));
 
-    let key = |name: &str| Key {
-        namespace: "ns".to_owned(),
-        name: name.to_owned(),
-    };
     for gone in ["runs", "deleted-pod"] {
-        cluster.stores.pods.remove(&key(gone));
+        cluster.stores.pods.remove(&key("ns", gone));
     }
-    cluster.stores.pod_groups.remove(&key("deleted"));
+    cluster.stores.pod_groups.remove(&key("ns", "deleted"));
     cluster.rebuilt();
     cluster.rebuilt();
     let cleared = vec![group("deleted"), group("first")];
@@ -508,10 +513,23 @@ fn reservation(uid: &str) -> Arc<Pod> {
     }))
 }
 
+fn key(namespace: &str, name: &str) -> Key {
+    Key {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
 impl Cluster {
-    fn with_intake(&mut self, change: impl FnOnce(&mut Intake, &Everything) -> Taken) {
+    /// The position of the last change of a kind.
+    fn position(&self, kind: Kind) -> Position {
+        let number = self.stores.tell_all(&mut |_| ())[&kind];
+        Position { kind, number }
+    }
+
+    fn with_intake(&mut self, change: impl FnOnce(&mut Intake, &Everything) -> Taken) -> Taken {
         let stores = Arc::clone(&self.stores);
-        change(&mut self.intake, &|tell| stores.tell_all(tell));
+        change(&mut self.intake, &|tell| stores.tell_all(tell))
     }
 
     fn requested(&mut self, uid: &str) {
@@ -522,8 +540,8 @@ impl Cluster {
         self.with_intake(|intake, all| intake.settled(reservation(uid), NOW, all));
     }
 
-    fn rebuilt(&mut self) {
-        self.with_intake(|intake, all| intake.rebuild(NOW, all));
+    fn rebuilt(&mut self) -> Taken {
+        self.with_intake(|intake, all| intake.rebuild(NOW, all))
     }
 
     /// The pod groups that a cycle reports as waiting, and those whose reports it clears.
