@@ -128,6 +128,8 @@ pub enum EvictionCause {
         min: usize,
         /// The pod set's name, unless it is the only one.
         sub_group: Option<Name>,
+        /// The first pod set with fewer pods than its minimum, by name, and that minimum; `None` if there is only one.
+        lacking: Option<(Name, usize)>,
     },
 }
 

@@ -9,7 +9,7 @@ mod registry;
 mod schedule;
 mod volumes;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -609,6 +609,8 @@ pub struct BudgetInput {
     pub pods: PodSelector,
     /// `status.disruptionsAllowed`.
     pub allowed: i64,
+    /// The names in `status.disruptedPods`: their evictions are included in `allowed`, although they may not be shown as terminating yet.
+    pub disrupted: BTreeSet<Name>,
 }
 
 /// A pod affinity or anti-affinity term.

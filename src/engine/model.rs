@@ -105,6 +105,8 @@ pub struct Model {
     unjudged: BTreeSet<PodGroupId>,
     /// New queue names since unused ones were last removed.
     queues_named: usize,
+    /// Number of reports on the NUMA zones of nodes.
+    zone_reports: u64,
     /// Nodes on which GPU groups were opened since unused groups were last removed.
     opened_groups: Vec<NodeId>,
     /// Pod groups whose pods or settings changed since the last `take`. Read by `actions::stale`.
@@ -389,16 +391,7 @@ impl Model {
         let shape = &self.shapes[pod.shape];
         let reservation = pod.input.reservation;
         let places = [
-            pod.state.hold.as_ref().map(|place| {
-                (
-                    place,
-                    if pod.state.leaving {
-                        Weight::Leaving
-                    } else {
-                        Weight::Staying
-                    },
-                )
-            }),
+            pod.state.hold.as_ref().map(|place| (place, pod.state.weight())),
             pod.state.plan.as_ref().map(|place| (place, Weight::Planned)),
         ];
         for (place, weight) in places.into_iter().flatten() {
@@ -424,7 +417,8 @@ impl Model {
                 self.epochs.bump(Change::ForeignUsage);
             }
             if let Some(ledger) = node.numa.as_mut().filter(|_| !place.extras().zones.is_empty()) {
-                ledger.account(&place.extras().zones, weight, sign);
+                let extras = place.extras();
+                ledger.account(&extras.zones, extras.after_report, weight, sign);
             }
             if let Some(volumes) = &pod.input.volumes {
                 self.storage

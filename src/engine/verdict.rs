@@ -25,6 +25,7 @@ use super::fairshare::tree::schedulable_queue;
 use super::input::Time;
 use super::model::Model;
 use super::model::ids::{ClassId, PodGroupId, QueueId, ShapeId};
+use super::model::pod::{Pod, Status};
 use super::model::pod_group::Member;
 use super::placement::choose::{Context, Scope};
 use super::placement::neighbours::{Spreading, concerned};
@@ -206,8 +207,11 @@ impl<'a> Verdicts<'a> {
 
     /// It was not tried: its pods may not be tried yet, or the action stopped before it.
     fn unknown(&self, pod_group: PodGroupId) -> (Verdict, Option<Time>) {
-        let pods = &self.model.pod_groups()[pod_group].pods;
-        let retry = pods.iter().filter_map(|pod| self.model.pods()[*pod].retry_at).max();
+        let pods = self.model.pod_groups()[pod_group].pods.iter();
+        let pods = pods.map(|pod| &self.model.pods()[*pod]);
+        // The retry of a pod that has a place is that of its eviction.
+        let pending = |pod: &&Pod| pod.state.status == Status::Pending;
+        let retry = pods.filter(pending).filter_map(|pod| pod.retry_at).max();
         match retry.filter(|retry| *retry > self.context.now) {
             Some(retry) => {
                 let at = instant(retry, self.context.now);
@@ -218,3 +222,6 @@ impl<'a> Verdicts<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,8 @@ pub fn read(budget: &PodDisruptionBudget) -> BudgetInput {
     let namespace = name(&budget.namespace().unwrap_or_default());
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     let status = budget.status.as_ref();
+    let disrupted = status.and_then(|status| status.disrupted_pods.as_ref());
+    let disrupted = disrupted.into_iter().flat_map(BTreeMap::keys);
     let current = status.filter(|status| status.observed_generation >= budget.metadata.generation);
     BudgetInput {
         name: name(&budget.name_any()),
@@ -39,6 +41,7 @@ pub fn read(budget: &PodDisruptionBudget) -> BudgetInput {
         },
         namespace,
         allowed: current.map_or(0, |status| i64::from(status.disruptions_allowed)),
+        disrupted: disrupted.map(|pod| name(pod)).collect(),
     }
 }
 

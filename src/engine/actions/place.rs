@@ -8,6 +8,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::engine::decision::{Detail, Work};
 use crate::engine::explain::refusal::{PodProblem, examine, too_large};
+use crate::engine::explain::report::Findings;
 use crate::engine::fairshare::quotas;
 use crate::engine::fairshare::{largest_gpu, wanted};
 use crate::engine::input::Name;
@@ -84,6 +85,15 @@ struct Attempt<'a> {
     /// Some of the pods request GPU memory, and may count more on their nodes than the check of all pods assumed. So limits and quotas are checked
     /// again for each pod.
     by_memory: bool,
+    /// As many reasons as a report lists were found, so further ones are only counted.
+    quiet: bool,
+}
+
+impl Attempt<'_> {
+    /// Whether the reasons why pods have no place are recorded.
+    fn tells(&self) -> bool {
+        matches!(self.mode, Mode::Real) && !self.quiet
+    }
 }
 
 /// Pod sets of a pod group whose pods have no place.
@@ -132,6 +142,7 @@ impl Placer<'_> {
             pod_group,
             mode,
             by_memory: self.context.rules.shares && self.model.some_by_memory(pods),
+            quiet: false,
         };
         self.place_member(attempt, top, pods, scope)
     }
@@ -171,12 +182,13 @@ impl Placer<'_> {
         if pods.is_empty() {
             return Ok(());
         }
-        let Attempt { pod_group, mode, .. } = attempt;
+        let pod_group = attempt.pod_group;
         let found = match self.domains_of(pod_group, member, pods, scope) {
             Ok(None) => return self.place_in(attempt, member, pods, scope),
             Ok(Some(found)) => found,
             Err(refused) => {
-                if matches!(mode, Mode::Real) {
+                self.count_reason(attempt);
+                if attempt.tells() {
                     let mut findings = std::mem::take(self.log.note(pod_group));
                     findings.domains_refused(self.model, pod_group, member, pods.len(), &refused);
                     *self.log.note(pod_group) = findings;
@@ -193,8 +205,19 @@ impl Placer<'_> {
         let (topology, domains) = found;
         let preferred = (!domains.preferred.is_empty())
             .then(|| Preferred::of(&self.model.topologies()[&topology], &domains.preferred));
+        let classes = self.classes_of(pods);
         let mut failed = FailedPodSets::new();
-        for &domain in &domains.order {
+        for (at, &domain) in domains.order.iter().enumerate() {
+            // The last one says which pod sets failed, and its reasons are those of the pods.
+            let is_last = at + 1 == domains.order.len();
+            let attempt = Attempt {
+                quiet: attempt.quiet || (!is_last && self.has_reasons(pod_group)),
+                ..attempt
+            };
+            if !is_last && !attempt.tells() && self.is_closed(&topology, domain, scope, &classes) {
+                self.count_reason(attempt);
+                continue;
+            }
             let nodes = self.model.topologies()[&topology].node_set(domain, scope.among);
             let inside = Scope {
                 among: Some(&nodes),
@@ -211,6 +234,35 @@ impl Placer<'_> {
             }
         }
         Err(failed)
+    }
+
+    /// Whether as many reasons were found as the report on a pod group lists.
+    fn has_reasons(&self, pod_group: PodGroupId) -> bool {
+        self.log.findings.get(&pod_group).is_some_and(Findings::is_full)
+    }
+
+    /// Counts a reason that is not recorded.
+    fn count_reason(&mut self, attempt: Attempt) {
+        if attempt.quiet && matches!(attempt.mode, Mode::Real) {
+            self.log.note(attempt.pod_group).add_unlisted();
+        }
+    }
+
+    fn classes_of(&self, pods: &[PodId]) -> SmallVec<[ClassId; 2]> {
+        let mut classes: SmallVec<[ClassId; 2]> = pods.iter().map(|pod| self.model.pods()[*pod].class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        classes
+    }
+
+    /// Whether the pods of some class fit no node of a domain, whatever runs there: so not all pods can be placed in it.
+    fn is_closed(&self, topology: &Name, domain: usize, scope: Scope, classes: &[ClassId]) -> bool {
+        let nodes = self.model.topologies()[topology].nodes_of(domain);
+        let is_open = |class: &ClassId| {
+            let allowed = self.model.class_nodes(*class);
+            nodes.iter().any(|id| allowed.has(id.at()) && scope.has(*id))
+        };
+        !classes.iter().all(is_open)
     }
 
     /// The domains for a member's pods. Placed pods of the member restrict the others to their domain.
@@ -279,7 +331,8 @@ impl Placer<'_> {
             among: Some(&only),
             preferred: None,
         };
-        self.place_pod(pod, Mode::Real, scope).is_ok() && self.model.pods()[pod].state.status == Status::Allocated
+        self.place_pod(pod, Mode::Real, scope, false).is_ok()
+            && self.model.pods()[pod].state.status == Status::Allocated
     }
 
     fn place_in(
@@ -330,6 +383,7 @@ impl Placer<'_> {
 
     fn place_pods(&mut self, attempt: Attempt, pods: &[PodId], scope: Scope) -> bool {
         let Attempt { pod_group, mode, .. } = attempt;
+        let tells = attempt.tells();
         for (placed, &pod) in pods.iter().enumerate() {
             let refusal = if attempt.by_memory {
                 queue_quota::refuses_all(self.model, pod)
@@ -337,12 +391,13 @@ impl Placer<'_> {
                 None
             };
             let result = match refusal {
-                Some(_) if !matches!(mode, Mode::Real) => Err(None),
+                Some(_) if !tells => Err(None),
                 Some(refusal) => Err(Some(Arc::new(self.refused_everywhere(pod, refusal, scope)))),
-                None => self.place_pod(pod, mode, scope),
+                None => self.place_pod(pod, mode, scope, tells),
             };
             if let Err(problem) = result {
-                if let (Some(problem), Mode::Real) = (problem, mode) {
+                self.count_reason(attempt);
+                if let Some(problem) = problem.filter(|_| tells) {
                     let mut findings = std::mem::take(self.log.note(pod_group));
                     findings.pod_failed(self.model, pod, placed, &problem);
                     *self.log.note(pod_group) = findings;
@@ -357,16 +412,18 @@ impl Placer<'_> {
     fn refused_everywhere(&self, pod: PodId, refusal: queue_quota::Refusal, scope: Scope) -> PodProblem {
         let model = &*self.model;
         let cpu_only = model.shapes()[model.pods()[pod].shape].cpu_only;
-        let candidate = |id: &&NodeId| scope.has(**id) && (cpu_only || !model.nodes()[**id].cpu_only());
-        let nodes = model.by_name().iter().filter(candidate).count();
+        let candidates = scope.by_name(model).into_iter();
+        let nodes = candidates
+            .filter(|id| cpu_only || !model.nodes()[*id].cpu_only())
+            .count();
         PodProblem {
             counts: BTreeMap::from([(Refusal::QueueQuota(refusal), nodes)]),
             ..PodProblem::default()
         }
     }
 
-    /// Places one pod. The error has the reason, except in a simulation.
-    fn place_pod(&mut self, id: PodId, mode: Mode, scope: Scope) -> Result<(), Option<Arc<PodProblem>>> {
+    /// Places one pod. The error has the reason if the attempt `tells` it.
+    fn place_pod(&mut self, id: PodId, mode: Mode, scope: Scope, tells: bool) -> Result<(), Option<Arc<PodProblem>>> {
         if let Some(text) = too_large(self.model, self.context.policy, id) {
             return Err(Some(Arc::new(PodProblem {
                 headline: Some(text),
@@ -430,6 +487,9 @@ impl Placer<'_> {
             }
             return Err(None);
         }
+        if !tells {
+            return Err(None);
+        }
         let problem = Arc::new(examine(self.model, context, id));
         if lasting && scope.among.is_none() {
             self.caches.unschedulable.add(self.model.mark(), kind, problem.clone());
@@ -467,6 +527,7 @@ impl Placer<'_> {
         let extras = Extras {
             groups,
             ungrouped: 0,
+            after_report: self.after_report(pod, node, &zones),
             zones,
             volumes,
             devices,
@@ -477,6 +538,16 @@ impl Placer<'_> {
         } else {
             self.model.pipeline(pod, place);
         }
+    }
+
+    /// The last report on the node's zones when the pod was placed there. If it gets the zones that it holds, that of then, so that the place is the same.
+    fn after_report(&self, pod: PodId, node: NodeId, zones: &[ZoneShare]) -> u64 {
+        let hold = self.model.pods()[pod].state.hold.as_ref();
+        let same = hold.filter(|hold| hold.node == node && hold.extras().zones == zones);
+        same.map_or_else(
+            || self.model.zone_report(node, zones),
+            |hold| hold.extras().after_report,
+        )
     }
 
     /// The devices that the pod gets for its claims, and whether they are free now.

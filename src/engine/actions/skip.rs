@@ -31,7 +31,7 @@ pub struct Asked {
 
 impl Asked {
     /// For the next pods of a pod group. `table`: the queue, unless all are compared. `None` if it depends on the places of its other pods, too: on their
-    /// topology domains, or on whether they may be moved; or on NUMA zones or certain volumes, since pods of a class may ask for different ones.
+    /// topology domains, or on whether they may be moved; or on NUMA zones or certain volumes, since pods of a class may ask for different ones or share one.
     #[must_use]
     pub fn of(model: &Model, table: Option<QueueId>, pod_group: PodGroupId, pods: &[PodId]) -> Option<Self> {
         let entry = &model.pod_groups()[pod_group];
@@ -53,6 +53,9 @@ impl Asked {
             (member.parent, min, active, member.topology.clone())
         });
         let tree = tree.collect();
+        if volumes::share(model, pods) {
+            return None;
+        }
         let zones = model.most_zones() > 0;
         let mut each: Vec<(Kind, (Resources, i64))> = Vec::with_capacity(pods.len());
         for &id in pods {

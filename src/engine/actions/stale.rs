@@ -10,6 +10,7 @@ use crate::engine::input::{Name, Time};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId};
 use crate::engine::model::pod::Pod;
+use crate::engine::model::pod_group::PodGroup;
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
 use super::budgets::within_budgets;
@@ -56,6 +57,15 @@ pub fn stale_until(model: &Model, context: CycleContext, pod_group: PodGroupId) 
     (grace >= 0).then(|| Time(input.stale_since.unwrap_or(context.now).0 + grace))
 }
 
+/// The first sub-group with fewer pods than its minimum, and that minimum.
+fn lacking(pod_group: &PodGroup) -> Option<(Name, usize)> {
+    let mut explicit = pod_group
+        .pod_sets()
+        .filter(|(member, _)| !pod_group.is_implicit(*member));
+    let (member, pods) = explicit.find(|(_, pods)| pods.active_used() < pods.min)?;
+    Some((Name::from(&*pod_group.tree[member as usize].name), pods.min))
+}
+
 /// Runs the action.
 pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
     watch_stale(cycle, stale);
@@ -65,6 +75,7 @@ pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
         }
         cycle.begin_placing(id);
         let pod_group = &cycle.model.pod_groups()[id];
+        let lacking = lacking(pod_group);
         let mut doomed: Vec<(PodId, EvictionCause)> = Vec::new();
         for (member, pods) in pod_group.pod_sets() {
             let name = &pod_group.tree[member as usize].name;
@@ -75,6 +86,7 @@ pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
                     let cause = EvictionCause::Broken {
                         min: pods.min,
                         sub_group: (!implicit).then(|| Name::from(&**name)),
+                        lacking: lacking.clone(),
                     };
                     doomed.push((pod, cause));
                 }

@@ -35,7 +35,7 @@ impl Eviction {
                     None => first,
                 }
             }
-            EvictionCause::Broken { min, sub_group } => {
+            EvictionCause::Broken { min, sub_group, .. } => {
                 let of = sub_group
                     .as_ref()
                     .map_or_else(String::new, |name| format!(" in sub-group {name}"));

@@ -61,7 +61,7 @@ pub fn examine(model: &Model, context: Context, pod: PodId) -> PodProblem {
     let of_mask = |mask: u64| -> Reasons { resources::of_mask(model, mask).map(Refusal::from).collect() };
     let (mut lacking, mut said) = (RefusalCounts::<u64>::default(), RefusalCounts::<Reasons>::default());
     let mut lines = context.policy.detailed_errors.then(NodeLines::default);
-    for &id in model.by_name().iter().filter(|id| context.scope.has(**id)) {
+    for id in context.scope.by_name(model) {
         let node = &model.nodes()[id];
         if let Some(mask) = missing.as_ref().and_then(|missing| missing(node)) {
             if let Some(lines) = &mut lines {

@@ -26,6 +26,8 @@ pub(super) const BETWEEN: &str = ", ";
 pub struct Findings {
     /// Reasons for the whole pod group.
     found: Vec<Found>,
+    /// Further reasons, which are only counted.
+    unlisted: usize,
     /// Reasons for single pods.
     pub pods: BTreeMap<PodId, Arc<PodProblem>>,
     /// Members whose pods no domain of their topology takes, how many are to be placed, and why.
@@ -54,6 +56,17 @@ impl Findings {
     /// Adds a reason for the pod group.
     pub fn add(&mut self, code: ReasonCode, message: String, detail: Detail) {
         self.found.push(Found::Said(Reason { code, message, detail }));
+    }
+
+    /// Whether there are as many reasons as a report lists.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.found.len() >= REASONS_LISTED
+    }
+
+    /// Counts a reason that no report lists.
+    pub fn add_unlisted(&mut self) {
+        self.unlisted += 1;
     }
 
     /// Whether a reason with this message was added.
@@ -117,21 +130,25 @@ impl Findings {
                 detail: Detail::Nodes(Box::new(node_figures(model, *pod, *placed, problem)?)),
             }),
         };
-        let (mut reasons, mut left) = (Vec::new(), REASON_BYTES);
-        for (at, found) in self.found.iter().enumerate() {
-            if at == REASONS_LISTED || left == 0 {
-                reasons.push(Reason {
-                    code: ReasonCode::PodSchedulingErrors,
-                    message: format!("reasons that are not listed: {}", self.found.len() - at),
-                    detail: Detail::Text,
-                });
+        let (mut reasons, mut left, mut listed) = (Vec::new(), REASON_BYTES, 0);
+        for found in self.found.iter().take(REASONS_LISTED) {
+            if left == 0 {
                 break;
             }
+            listed += 1;
             if let Some(mut reason) = say(found) {
                 reason.message.truncate(reason.message.floor_char_boundary(left));
                 left -= reason.message.len();
                 reasons.push(reason);
             }
+        }
+        let more = self.found.len() - listed + self.unlisted;
+        if more > 0 {
+            reasons.push(Reason {
+                code: ReasonCode::PodSchedulingErrors,
+                message: format!("reasons that are not listed: {more}"),
+                detail: Detail::Text,
+            });
         }
         reasons
     }

@@ -3,6 +3,7 @@
 mod charge;
 mod claims;
 mod timers;
+mod zones;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +18,6 @@ use super::constraints::Constraints;
 use super::epochs::{Cached, Change};
 use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use super::node::Node;
-use super::numa::{Ledger, ZoneShare};
 use super::pod::{Assumed, Extras, Place, Pod, State, Status, shown};
 use super::pod_group::{PodGroup, placeholder};
 use super::queue::Queue;
@@ -74,7 +74,10 @@ impl Model {
                 self.mark_changed(changed);
             }
             Event::Budget(input) => {
-                let changed = self.budgets.put(*input);
+                let pods = &self.pods;
+                let is_running = |id: PodId| pods[id].input.status == PodStatus::Running;
+                let runs = |uid: &Name| pods.id(uid).is_some_and(is_running);
+                let changed = self.budgets.put(*input, runs);
                 self.mark_changed(changed);
             }
             Event::BudgetGone { namespace, name } => {
@@ -108,6 +111,10 @@ impl Model {
         if self.nodes[id].input.as_ref() == Some(&input) {
             return;
         }
+        if self.is_zone_report(id, &input) {
+            self.zones_reported(id, input);
+            return;
+        }
         let mut allocatable = Resources::default();
         allocatable.set(CPU, input.allocatable.cpu);
         allocatable.set(MEMORY, input.allocatable.memory);
@@ -117,18 +124,16 @@ impl Model {
             let position = self.resources.position(name);
             allocatable.bump(position, *amount);
         }
-        // Amounts reported by the agent are applied once per report, not again when something else of the node changes.
+        // A report on free amounts is applied once, not again when something else of the node changes.
         let zones_changed = self.nodes[id].input.as_ref().map(|before| &before.numa) != Some(&input.numa);
+        let zones = zones_changed.then(|| self.ledger_of(&input));
         self.change_node(id, |node| {
             node.set_allocatable(allocatable);
-            if zones_changed {
-                node.numa = input.numa.as_ref().map(Ledger::of);
+            if let Some(zones) = zones {
+                node.numa = zones;
             }
             node.input = Some(input);
         });
-        if let Some(ledger) = self.nodes[id].numa.as_mut().filter(|_| zones_changed) {
-            ledger.as_reported();
-        }
     }
 
     fn node_gone(&mut self, name: &Name) {
@@ -340,6 +345,7 @@ impl Model {
         let assumed = known.and_then(|id| self.still_assumed(id, &input));
         let retry_at = known.and_then(|id| self.pods[id].retry_at);
         let before = known.and_then(|id| self.pods[id].state.hold.clone());
+        let reported = known.and_then(|id| self.in_zone_report(id));
         let nodes = known.map(|id| self.nodes_of(id)).unwrap_or_default();
         let left = known.and_then(|id| self.take_out(id));
         self.mark_changed(true);
@@ -352,7 +358,13 @@ impl Model {
         let status = shown(&input, now, self.stuck_after);
         let (assumed, state) = match assumed {
             Some((assumed, state)) => (assumed, state),
-            None => (Assumed::Nothing, self.state_of(&input, status, shape, before)),
+            None => {
+                let mut state = self.state_of(&input, status, shape, before.as_ref());
+                if known.is_some() {
+                    self.note_new_place(&mut state, before.as_ref());
+                }
+                (Assumed::Nothing, state)
+            }
         };
         let since = input.releasing_since.filter(|_| status == Status::Releasing);
         let id = self.put_in(Pod {
@@ -368,6 +380,10 @@ impl Model {
         });
         if let Some(since) = since {
             self.stuck_at.insert((self.stuck_from(since), id));
+        }
+        let gone = |(place, _): &(Place, bool)| !self.nodes_of(id).contains(&place.node);
+        if let Some((place, leaving)) = reported.filter(gone) {
+            self.left_zones(&place, leaving);
         }
         // Here, as it may be assumed to be on the same node.
         self.drop_empty_nodes(&nodes);
@@ -471,7 +487,11 @@ impl Model {
     fn pod_gone(&mut self, uid: &Name) {
         if let Some(id) = self.pods.id(uid) {
             let nodes = self.nodes_of(id);
+            let reported = self.in_zone_report(id);
             let left = self.take_out(id);
+            if let Some((place, leaving)) = reported {
+                self.left_zones(&place, leaving);
+            }
             self.drop_empty_nodes(&nodes);
             if let Some(pod_group) = left {
                 self.left(pod_group);
@@ -568,7 +588,7 @@ impl Model {
     }
 
     /// A pod's state as its object shows it. Volumes and devices promised on the same node stay promised.
-    fn state_of(&mut self, input: &PodInput, status: Status, shape: ShapeId, before: Option<Place>) -> State {
+    fn state_of(&mut self, input: &PodInput, status: Status, shape: ShapeId, before: Option<&Place>) -> State {
         let placed = status.active_used() || status == Status::Unknown;
         let Some(name) = input.node.as_ref().filter(|_| placed) else {
             return State::nowhere(status);
@@ -592,6 +612,7 @@ impl Model {
         let Extras {
             volumes: promised,
             devices: held,
+            after_report,
             ..
         } = before.map(|before| before.extras().clone()).unwrap_or_default();
         let volumes = input.volumes.as_ref();
@@ -600,23 +621,12 @@ impl Model {
         let extras = Extras {
             groups,
             ungrouped,
+            after_report: if zones.is_empty() { 0 } else { after_report },
             zones,
             volumes,
             devices,
         };
         State::on(status, Place::new(node, extras))
-    }
-
-    /// The NUMA zones of a node that a pod there uses; none where the kubelet does not align it, even with a record. `None`: the record does not name known zones.
-    fn zones_of(&self, node: NodeId, input: &PodInput) -> Option<Vec<ZoneShare>> {
-        let aligned = match (&self.nodes[node].numa, &input.numa) {
-            (Some(ledger), Some(numa)) if ledger.aligns(numa) => Some((ledger, numa)),
-            _ => None,
-        };
-        let Some((ledger, numa)) = aligned else {
-            return Some(Vec::new());
-        };
-        Some(ledger.recorded(&numa.record)).filter(|zones| !zones.is_empty())
     }
 
     fn apply_usage(&mut self, usage: Vec<(Name, [i64; 3])>) {

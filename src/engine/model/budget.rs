@@ -1,7 +1,7 @@
 //! PodDisruptionBudgets: how many of the selected pods may still be evicted.
 //!
-//! Only pods that run count; the API server evicts all others regardless of budgets. A decided eviction is deducted from the budget at once;
-//! the next event about the budget replaces its number, so earlier deductions are not given back after it.
+//! Only pods that run count; the API server evicts all others regardless of budgets. A decided eviction is deducted from the budget at once, until an
+//! event about the budget includes it: one that lists the pod as disrupted, or that comes when the pod terminates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,16 +15,16 @@ use super::relations::{Labelled, selects};
 #[derive(Debug, Default)]
 pub struct Budgets {
     budgets: BTreeMap<Name, BTreeMap<Name, Budget>>,
-    /// Pods, by uid, whose eviction was deducted from budgets since their last event: namespace and names of the budgets.
+    /// Pods, by uid, whose eviction is deducted from budgets: namespace and names of the budgets.
     spent: BTreeMap<Name, (Name, SmallVec<[Name; 1]>)>,
 }
 
-/// A budget, and what was deducted from it since its last event.
+/// A budget, and what is deducted from its number.
 #[derive(Debug)]
 struct Budget {
     input: BudgetInput,
-    /// Pods by uid.
-    spent: BTreeSet<Name>,
+    /// The names of pods by uid.
+    spent: BTreeMap<Name, Name>,
 }
 
 impl Budget {
@@ -38,14 +38,27 @@ impl Budget {
 }
 
 impl Budgets {
-    /// Replaces a budget; its number already includes earlier decisions. False if nothing changed.
-    pub fn put(&mut self, input: BudgetInput) -> bool {
+    /// Replaces a budget. Its number includes the evictions of pods that it lists, and of those that do not run any more. False if nothing changed.
+    pub fn put(&mut self, input: BudgetInput, runs: impl Fn(&Name) -> bool) -> bool {
         let known = self.take(&input.namespace, &input.name);
-        let news = known.is_none_or(|known| known.input != input || !known.spent.is_empty());
+        let same = known.as_ref().is_some_and(|known| known.input == input);
+        let before = known.map(|known| known.spent).unwrap_or_default();
+        let count = before.len();
+        let is_left = |(uid, name): &(Name, Name)| !input.disrupted.contains(name) && runs(uid);
+        let spent: BTreeMap<Name, Name> = before.into_iter().filter(is_left).collect();
+        let news = !same || spent.len() < count;
+        for pod in spent.keys() {
+            self.note_spent(pod, &input.namespace, &input.name);
+        }
         let here = self.budgets.entry(input.namespace.clone()).or_default();
-        let spent = BTreeSet::new();
         here.insert(input.name.clone(), Budget { input, spent });
         news
+    }
+
+    fn note_spent(&mut self, pod: &Name, namespace: &Name, name: &Name) {
+        let own = || (namespace.clone(), SmallVec::new());
+        let (_, names) = self.spent.entry(pod.clone()).or_insert_with(own);
+        names.push(name.clone());
     }
 
     /// Removes a budget; false if it was not known.
@@ -59,7 +72,7 @@ impl Budgets {
 
     fn take(&mut self, namespace: &Name, name: &Name) -> Option<Budget> {
         let budget = self.budgets.get_mut(namespace)?.remove(name)?;
-        for pod in &budget.spent {
+        for pod in budget.spent.keys() {
             if let Some((_, names)) = self.spent.get_mut(pod) {
                 names.retain(|other| other != name);
                 if names.is_empty() {
@@ -120,7 +133,7 @@ impl Budgets {
     /// Which of these pods, all deducted already, exceed which budgets, by the pods' uids. Pods at the front are within the budget.
     pub fn exceeded(&self, evicted: &[&PodInput]) -> BTreeMap<Name, Vec<Name>> {
         let uids: BTreeSet<&Name> = evicted.iter().map(|pod| &pod.pod.uid).collect();
-        let before = |budget: &Budget| budget.spent.iter().filter(|uid| !uids.contains(uid)).count() as i64;
+        let before = |budget: &Budget| budget.spent.keys().filter(|uid| !uids.contains(uid)).count() as i64;
         let mut left: BTreeMap<(&Name, &Name), i64> = BTreeMap::new();
         let mut exceeded = BTreeMap::new();
         for pod in evicted {
@@ -143,19 +156,20 @@ impl Budgets {
 
     /// Deducts a pod's eviction.
     pub fn spend(&mut self, pod: &PodInput) {
-        let Some(here) = self.budgets.get_mut(&pod.pod.namespace) else {
-            return;
-        };
+        let here = self.budgets.get_mut(&pod.pod.namespace).into_iter().flatten();
+        let mut spent = Vec::new();
         for (name, budget) in here {
-            if budget.counts(pod) && budget.spent.insert(pod.pod.uid.clone()) {
-                let own = || (pod.pod.namespace.clone(), SmallVec::new());
-                let (_, names) = self.spent.entry(pod.pod.uid.clone()).or_insert_with(own);
-                names.push(name.clone());
+            let (uid, pod_name) = (pod.pod.uid.clone(), pod.pod.name.clone());
+            if budget.counts(pod) && budget.spent.insert(uid, pod_name).is_none() {
+                spent.push(name.clone());
             }
+        }
+        for name in spent {
+            self.note_spent(&pod.pod.uid, &pod.pod.namespace, &name);
         }
     }
 
-    /// Gives back a pod's deduction, because it is not evicted after all or is gone. Budgets with a later event are not changed.
+    /// Gives back a pod's deduction, because it is not evicted after all or is gone. Budgets whose number includes the eviction by now are not changed.
     pub fn refund(&mut self, pod: &Name) {
         let Some((namespace, names)) = self.spent.remove(pod) else {
             return;

@@ -1,8 +1,10 @@
 //! Free resources of each NUMA zone of a node: now, and once releasing pods have gone and pipelined ones run.
+//!
+//! Where an agent on the node reports what is free, its last report counts, less what pods use that were placed since: what others use is in the report.
 
 use std::sync::Arc;
 
-use crate::engine::input::{Name, NumaInput, NumaPolicy, PodNuma};
+use crate::engine::input::{Name, NumaInput, NumaPolicy, PodNuma, ZoneInput};
 
 use super::weight::Weight;
 
@@ -30,6 +32,12 @@ pub struct Ledger {
     pub resources: Vec<Name>,
     /// By zone and resource.
     pub allocatable: Vec<Vec<i64>>,
+    /// What is reported as free; `None`: what the pods are recorded to use is subtracted instead.
+    reported: Vec<Vec<Option<i64>>>,
+    /// What pods that the report includes are recorded to use.
+    included: Vec<Vec<i64>>,
+    /// The number of the report; 0 without one.
+    pub report: u64,
     /// Free now.
     pub now: Vec<Vec<i64>>,
     /// Free later.
@@ -37,9 +45,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The zones of an empty node.
+    /// The zones of an empty node. `report`: a number that no report had before, if these are reported.
     #[must_use]
-    pub fn of(input: &Arc<NumaInput>) -> Self {
+    pub fn of(input: &Arc<NumaInput>, report: u64) -> Self {
         let mut resources: Vec<Name> = input
             .zones
             .iter()
@@ -47,33 +55,49 @@ impl Ledger {
             .collect();
         resources.sort();
         resources.dedup();
-        let amount = |zone: usize, name: &Name| {
-            let found = input.zones[zone].allocatable.iter().find(|(other, _)| other == name);
-            found.map_or(0, |(_, amount)| *amount)
+        let in_zone = |zone: &ZoneInput| -> Vec<i64> {
+            let amounts = resources.iter().map(|name| amount_of(&zone.allocatable, name));
+            amounts.map(Option::unwrap_or_default).collect()
         };
-        let allocatable: Vec<Vec<i64>> = (0..input.zones.len())
-            .map(|zone| resources.iter().map(|name| amount(zone, name)).collect())
-            .collect();
+        let allocatable: Vec<Vec<i64>> = input.zones.iter().map(in_zone).collect();
+        let reported = |(zone, most): (usize, &Vec<i64>)| -> Vec<Option<i64>> {
+            let free = input.free.get(zone);
+            let free = |name: &Name| free.and_then(|free| amount_of(free, name));
+            let amounts = resources.iter().map(free).zip(most);
+            amounts.map(|(free, most)| free.map(|free| free.min(*most))).collect()
+        };
+        let reported: Vec<Vec<Option<i64>>> = allocatable.iter().enumerate().map(reported).collect();
+        let mut now = allocatable.clone();
+        for (free, reported) in now.iter_mut().flatten().zip(reported.iter().flatten()) {
+            *free = reported.unwrap_or(*free);
+        }
         Self {
             input: input.clone(),
+            report: if input.free.is_empty() { 0 } else { report },
             resources,
-            now: allocatable.clone(),
-            later: allocatable.clone(),
+            included: now.iter().map(|zone| vec![0; zone.len()]).collect(),
+            later: now.clone(),
+            now,
             allocatable,
+            reported,
         }
     }
 
-    /// Sets the free amounts that the agent on the node reports. Call while its pods are counted; later changes start from these amounts.
-    pub fn as_reported(&mut self) {
-        let input = Arc::clone(&self.input);
-        for (zone, free) in input.free.iter().enumerate().take(self.now.len()) {
-            for (name, free) in free {
-                let Some(at) = self.resource(name) else { continue };
-                let difference = free - self.now[zone][at];
-                self.now[zone][at] += difference;
-                self.later[zone][at] += difference;
+    /// What is free later, or (`now`) both now and later. No more than there is, or than was reported.
+    #[must_use]
+    pub fn free(&self, now: bool) -> Vec<Vec<i64>> {
+        let mut free = self.later.clone();
+        let most = self.allocatable.iter().flatten();
+        for (free, most) in free.iter_mut().flatten().zip(most) {
+            *free = (*free).min(*most);
+        }
+        if now {
+            let most = self.now.iter().flatten().zip(self.reported.iter().flatten());
+            for (free, (now, reported)) in free.iter_mut().flatten().zip(most) {
+                *free = (*free).min(*now).min(reported.unwrap_or(*now));
             }
         }
+        free
     }
 
     /// The position of a resource.
@@ -82,19 +106,49 @@ impl Ledger {
         self.resources.binary_search(name).ok()
     }
 
-    /// Takes (`sign` 1) or returns (-1) what a pod uses.
-    pub fn account(&mut self, shares: &[ZoneShare], weight: Weight, sign: i64) {
+    /// The position of a resource in the zone of a share.
+    fn position(&self, share: &ZoneShare, name: &Name) -> Option<usize> {
+        self.resource(name).filter(|_| share.zone < self.now.len())
+    }
+
+    /// Takes (`sign` 1) or returns (-1) what a pod uses. `after`: the last report when a decision placed it.
+    pub fn account(&mut self, shares: &[ZoneShare], after: u64, weight: Weight, sign: i64) {
+        let was_there = weight != Weight::Planned && after != self.report;
         for share in shares {
             for (name, amount) in &share.amounts {
-                let Some(at) = self.resource(name).filter(|_| share.zone < self.now.len()) else {
+                let Some(at) = self.position(share, name) else { continue };
+                let in_report = was_there && self.reported[share.zone][at].is_some();
+                if in_report {
+                    self.included[share.zone][at] += sign * amount;
+                }
+                let (now, later): (i64, i64) = match weight {
+                    Weight::Staying if in_report => (0, 0),
+                    Weight::Leaving if in_report => (0, -1),
+                    Weight::Staying => (1, 1),
+                    Weight::Leaving => (1, 0),
+                    Weight::Planned => (0, 1),
+                };
+                self.now[share.zone][at] -= now * sign * amount;
+                self.later[share.zone][at] -= later * sign * amount;
+            }
+        }
+    }
+
+    /// A pod is gone that was there before the last report; `account` has returned what it used. This makes room for pods placed since the report, before or
+    /// after its end, because what is free may be the same at the end, and then there is no further report. But where the pods that are left use all
+    /// that is reported as used, the agent has noticed its end before the report. What it was `leaving` stays free later in any case, so that no further pod is
+    /// evicted for those that wait for it.
+    pub fn gone(&mut self, shares: &[ZoneShare], leaving: bool) {
+        for share in shares {
+            for (name, amount) in &share.amounts {
+                let Some(at) = self.position(share, name) else { continue };
+                let Some(reported) = self.reported[share.zone][at] else {
                     continue;
                 };
-                if weight != Weight::Planned {
-                    self.now[share.zone][at] -= sign * amount;
-                }
-                if weight != Weight::Leaving {
-                    self.later[share.zone][at] -= sign * amount;
-                }
+                let used = self.allocatable[share.zone][at] - reported;
+                let room = (used - self.included[share.zone][at]).min(*amount).max(0);
+                self.now[share.zone][at] += room;
+                self.later[share.zone][at] += if leaving { *amount } else { room };
             }
         }
     }
@@ -104,7 +158,7 @@ impl Ledger {
     pub fn suffices(&self, shares: &[ZoneShare]) -> bool {
         shares.iter().all(|share| {
             let enough = |(name, _): &(Name, i64)| {
-                let at = self.resource(name).filter(|_| share.zone < self.later.len());
+                let at = self.position(share, name);
                 at.is_none_or(|at| self.later[share.zone][at] >= 0)
             };
             share.amounts.iter().all(enough)
@@ -132,4 +186,9 @@ impl Ledger {
         shares.sort_by_key(|share| share.zone);
         shares
     }
+}
+
+fn amount_of(amounts: &[(Name, i64)], name: &Name) -> Option<i64> {
+    let found = amounts.iter().find(|(other, _)| other == name);
+    found.map(|(_, amount)| *amount)
 }

@@ -11,6 +11,7 @@ use super::ids::{ClassId, NodeId, PodGroupId, ShapeId};
 use super::numa::ZoneShare;
 use super::relations::Counters;
 use super::volumes::Promises;
+use super::weight::Weight;
 
 /// A pod's state. `Allocated` and `Pipelined` exist only while a cycle decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,6 +91,8 @@ pub struct Extras {
     pub ungrouped: u32,
     /// NUMA zones used there.
     pub zones: Vec<ZoneShare>,
+    /// If there are some: the last report on the node's zones when a decision placed the pod. A later one includes the pod.
+    pub after_report: u64,
     /// Volumes promised to its unbound claims.
     pub volumes: Promises,
     /// Devices used there, by claim; `None` if it claims none.
@@ -100,6 +103,7 @@ static NO_EXTRAS: Extras = Extras {
     groups: SmallVec::new_const(),
     ungrouped: 0,
     zones: Vec::new(),
+    after_report: 0,
     volumes: None,
     devices: None,
 };
@@ -173,6 +177,12 @@ impl State {
             leaving: status == Status::Releasing,
             plan: None,
         }
+    }
+
+    /// How what it holds counts on its node.
+    #[must_use]
+    pub fn weight(&self) -> Weight {
+        if self.leaving { Weight::Leaving } else { Weight::Staying }
     }
 
     /// It is being deleted or evicted, however long that takes: also if it is stuck, although its resources count as used then.

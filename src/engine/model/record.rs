@@ -77,14 +77,18 @@ impl Model {
     }
 
     /// Records whether a pod group is stale, since `now` if that is new. Returns whether anything changed. While it meets its minimum only with pods that
-    /// are being bound, the former time stays: their binds may fail, again and again.
+    /// are being bound or pipelined, the former time stays: their binds may fail, and others may get their places, again and again.
     pub fn set_stale(&mut self, pod_group: PodGroupId, stale: bool, now: Time) -> bool {
         let pod_group = &mut self.pod_groups[pod_group];
         let being_bound = pod_group.with(Status::Allocated) + pod_group.with(Status::Binding) > 0;
+        let waits_for_plans = pod_group.with(Status::Pipelined) > 0 && {
+            let placed = pod_group.per_member(|pods| pods.active_used() - pods.with(Status::Pipelined));
+            placed.iter().any(|count| *count > 0) && !pod_group.satisfied(0, &placed)
+        };
         let Some(input) = &mut pod_group.input else {
             return false;
         };
-        if !stale && being_bound {
+        if !stale && (being_bound || waits_for_plans) {
             return false;
         }
         let changed = stale != input.stale_since.is_some();

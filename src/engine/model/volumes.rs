@@ -124,6 +124,8 @@ pub struct Storage {
     /// Attachments as the API server shows them, and their volumes by node name.
     attachments: Table<Name, AttachmentInput>,
     shown: BTreeMap<Name, BTreeMap<(Name, Name), u32>>,
+    /// The same volumes on all nodes.
+    shown_anywhere: BTreeMap<(Name, Name), u32>,
     /// Drivers with an attach limit on some node.
     pub limited: BTreeSet<Name>,
     /// Some source is new, and its nodes are not matched yet.
@@ -215,6 +217,7 @@ impl Storage {
         }
         self.detach(&input.key);
         count(self.shown.entry(input.node.clone()).or_default(), &input.volume, 1);
+        count(&mut self.shown_anywhere, &input.volume, 1);
         self.attachments.insert(input.key.clone(), input);
         true
     }
@@ -224,6 +227,7 @@ impl Storage {
         let Some(gone) = self.attachments.remove(key) else {
             return false;
         };
+        count(&mut self.shown_anywhere, &gone.volume, -1);
         if let Some(volumes) = self.shown.get_mut(&gone.node) {
             count(volumes, &gone.volume, -1);
             if volumes.is_empty() {
@@ -519,6 +523,12 @@ impl Storage {
         of_driver(self.shown.get(node), driver)
             .filter(move |(volume, _)| used.is_none_or(|used| !used.contains_key(*volume)))
             .map(|((_, volume), _)| volume)
+    }
+
+    /// Whether the API server shows a volume as attached to some node.
+    #[must_use]
+    pub fn is_shown(&self, volume: &(Name, Name)) -> bool {
+        self.shown_anywhere.contains_key(volume)
     }
 
     /// A copy without anything that pods use.

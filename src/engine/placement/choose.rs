@@ -112,6 +112,17 @@ impl Scope<'_> {
         self.among.is_some_and(|among| are_few(among.count(), model))
     }
 
+    /// The candidates in order of their names.
+    #[must_use]
+    pub fn by_name(&self, model: &Model) -> Vec<NodeId> {
+        let mut nodes = self.nodes(model);
+        if self.among.is_some() {
+            nodes.retain(|id| model.nodes()[*id].input.is_some());
+            nodes.sort_unstable_by_key(|id| model.nodes()[*id].rank);
+        }
+        nodes
+    }
+
     /// The candidates as a list.
     fn nodes(&self, model: &Model) -> Vec<NodeId> {
         match self.among {
@@ -262,9 +273,10 @@ fn best_of_groups(
         let mut before = preferred.groups().take(first).flatten();
         !before.any(|node| context.scope.has(*node) && rules::fits(&context.pair(model, id, *node)) == Fit::Fits)
     });
-    let groups = preferred.groups().enumerate().skip(first);
-    for (at, group) in groups {
-        let found = best_of_these(model, context, group, id, work);
+    let few = context.scope.among.filter(|_| context.scope.is_small(model));
+    let groups = preferred.groups_with(few).into_iter();
+    for at in groups.skip_while(|at| *at < first) {
+        let found = best_of_these(model, context, preferred.group(at), id, work);
         if found.is_some() {
             if lasting {
                 preferred.note_open(kind, at);

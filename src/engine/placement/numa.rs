@@ -29,12 +29,7 @@ pub fn fit(node: &Node, pod: &PodNuma, now: bool) -> Fit {
     if !ledger.aligns(pod) {
         return Fit::Unaligned;
     }
-    let mut free = ledger.later.clone();
-    if now {
-        for (later, now) in free.iter_mut().flatten().zip(ledger.now.iter().flatten()) {
-            *later = (*later).min(*now);
-        }
-    }
+    let mut free = ledger.free(now);
     let need = |request: &Vec<(Name, i64)>| -> Need {
         let aligned = |(name, amount): &(Name, i64)| {
             let counts = *amount > 0 && (pod.guaranteed || is_device(name));

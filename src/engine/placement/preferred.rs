@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use crate::engine::model::ids::{ClassId, NodeId, ShapeId};
+use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::topology::Topology;
 
 /// Number of score steps.
@@ -42,6 +43,25 @@ impl Preferred {
     /// The groups.
     pub fn groups(&self) -> impl Iterator<Item = &[NodeId]> {
         self.groups.iter().map(|group| &self.nodes[group.clone()])
+    }
+
+    /// A group by its position.
+    #[must_use]
+    pub fn group(&self, at: usize) -> &[NodeId] {
+        &self.nodes[self.groups[at].clone()]
+    }
+
+    /// The positions of the groups with some of these nodes (`None` = all groups), in order.
+    #[must_use]
+    pub fn groups_with(&self, nodes: Option<&NodeSet>) -> Vec<usize> {
+        let Some(nodes) = nodes else {
+            return (0..self.groups.len()).collect();
+        };
+        let groups = nodes.iter().filter_map(|at| self.rank(NodeId::of(at)));
+        let mut groups: Vec<usize> = groups.map(|(_, group)| group as usize).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
     }
 
     /// A node's score in steps of the topology's weight, and the index of its group; `None` if it is in none.

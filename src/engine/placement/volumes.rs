@@ -2,6 +2,7 @@
 //!
 //! Beyond kube-scheduler: volumes and capacity promised to one pod are not available to the next, and those of releasing pods are available later.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::engine::input::{Claim, ClaimState, Name, PodVolumes, Provisioning, Waiting};
@@ -60,16 +61,33 @@ impl fmt::Display for VolumeConflict {
 /// Whether volumes of other pods matter for this one, so that results for it cannot be cached.
 #[must_use]
 pub fn concerned(model: &Model, pod: PodId) -> bool {
-    let matters = |claim: &Claim| {
-        claim.exclusive
-            || matches!(*claim.state, ClaimState::Waiting(_))
-            || claim
-                .attach
-                .as_ref()
-                .is_some_and(|(driver, _)| model.storage().limited.contains(driver))
-    };
+    let matters = |claim: &Claim| claim.exclusive || waits(claim) || limited(model, claim).is_some();
     let volumes = model.pods()[pod].input.volumes.as_ref();
     volumes.is_some_and(|volumes| !volumes.disks.is_empty() || volumes.claims.iter().any(matters))
+}
+
+/// The driver of a claim's volume and the volume, if some node limits how many of the driver's volumes are attached to it.
+fn limited<'c>(model: &Model, claim: &'c Claim) -> Option<&'c (Name, Name)> {
+    let attach = claim.attach.as_ref();
+    attach.filter(|(driver, _)| model.storage().limited.contains(driver))
+}
+
+fn waits(claim: &Claim) -> bool {
+    matches!(*claim.state, ClaimState::Waiting(_))
+}
+
+/// Whether some of these pods use the same volume, and it matters: it is not bound yet, or counts to an attach limit. Such pods fit other nodes than pods with
+/// a volume each.
+#[must_use]
+pub fn share(model: &Model, pods: &[PodId]) -> bool {
+    let volumes = pods.iter().filter_map(|pod| model.pods()[*pod].input.volumes.as_ref());
+    let mut known = BTreeSet::new();
+    volumes.flat_map(|volumes| &volumes.claims).any(|claim| {
+        let by_claim = (None, &claim.key);
+        let by_volume = limited(model, claim).map(|(driver, volume)| (Some(driver), volume));
+        let mut again = |volume| !known.insert(volume);
+        (waits(claim) && again(by_claim)) || by_volume.is_some_and(again)
+    })
 }
 
 /// What matters of a pod's volumes besides their nodes: the drivers with attach limits, in order, of volumes that no pod uses. `None` if it is which volumes they
@@ -85,15 +103,14 @@ pub fn kinds(model: &Model, pod: PodId) -> Option<Vec<Name>> {
         return None;
     }
     for claim in &volumes.claims {
-        let driver = claim.attach.as_ref().map(|(driver, _)| driver);
-        let limited = driver.filter(|driver| storage.limited.contains(*driver));
-        let waits = matches!(*claim.state, ClaimState::Waiting(_));
+        let limited = limited(model, claim);
         let is_used = || storage.claim(&claim.key).is_some();
         let is_meant = || storage.meant_for(&claim.key).next().is_some();
-        if (limited.is_some() && is_used()) || (waits && (is_used() || is_meant())) {
+        let is_attached = |volume: &(Name, Name)| is_used() || storage.is_shown(volume);
+        if limited.is_some_and(is_attached) || (waits(claim) && (is_used() || is_meant())) {
             return None;
         }
-        drivers.extend(limited.cloned());
+        drivers.extend(limited.map(|(driver, _)| driver.clone()));
     }
     drivers.sort_unstable();
     Some(drivers)

@@ -1,6 +1,7 @@
 //! Gangs below their minimum: how long their remaining pods may stay.
 
-use super::scenario::{NOW, group, node, open_queue, placed, pod};
+use super::scenario::{NOW, group, node, open_queue, placed, pod, sub_group};
+use crate::engine::decision::Wording;
 use crate::engine::input::{Event, GroupInput, PodInput, PodStatus, Time};
 use crate::engine::policy::{ActionKind, Policy};
 use crate::engine::{Engine, WakeReason};
@@ -58,6 +59,60 @@ fn binds_that_fail_do_not_give_a_gang_below_its_minimum_more_time() {
     assert_eq!(engine.cycle(deadline).evict.len(), 1);
 }
 
+/// A node with a pod in termination, whose place the engine may plan for another.
+fn a_place_becomes_free(engine: &mut Engine, now: Time) -> PodInput {
+    let old = group("old", "q", 1);
+    let leaves = PodInput {
+        releasing_since: Some(now),
+        ..placed(pod(&old, 0, "1"), "n1!")
+    };
+    engine.apply(Event::Node(Box::new(node("n1", "1"))), now);
+    engine.apply(Event::Group(Box::new(old)), now);
+    engine.apply(Event::Pod(Box::new(leaves.clone())), now);
+    leaves
+}
+
+#[test]
+fn plans_do_not_give_a_gang_below_its_minimum_more_time() {
+    let (mut engine, gang) = gang_below_its_minimum();
+    engine.cycle(NOW);
+    let planned = Time(NOW.0 + 30_000);
+    let leaves = a_place_becomes_free(&mut engine, planned);
+    engine.apply(Event::Pod(Box::new(pod(&gang, 1, "1"))), planned);
+    let decisions = engine.cycle(planned);
+    assert_eq!(decisions.pipeline.len(), 1);
+    let mut times = decisions.times.iter().filter(|times| times.group == gang.key);
+    assert!(times.all(|times| times.stale_since == Some(NOW)));
+    // Another pod gets the place.
+    let taken = Time(NOW.0 + 40_000);
+    let urgent = GroupInput {
+        priority: 75,
+        ..group("urgent", "q", 2)
+    };
+    engine.apply(Event::PodGone(leaves.pod.uid.clone()), taken);
+    engine.apply(Event::Pod(Box::new(pod(&urgent, 0, "1"))), taken);
+    engine.apply(Event::Group(Box::new(urgent)), taken);
+    let decisions = engine.cycle(taken);
+    assert_eq!(decisions.bind.len(), 1);
+    assert_eq!(&*decisions.bind[0].pod.name, "urgent-000");
+    assert_eq!(engine.cycle(Time(NOW.0 + 60_000)).evict.len(), 1);
+}
+
+#[test]
+fn plans_for_further_pods_do_not_keep_a_deadline() {
+    let mut gang = group("a", "q", 0);
+    gang.min_member = Some(1);
+    gang.stale_since = Some(Time(NOW.0 - 1000));
+    let mut engine = one_pod_runs(&gang);
+    a_place_becomes_free(&mut engine, NOW);
+    engine.apply(Event::Pod(Box::new(pod(&gang, 1, "1"))), NOW);
+    let decisions = engine.cycle(NOW);
+    assert_eq!(decisions.pipeline.len(), 1);
+    let times: Vec<_> = decisions.times.iter().filter(|times| times.group == gang.key).collect();
+    assert_eq!(times.len(), 1);
+    assert_eq!(times[0].stale_since, None);
+}
+
 #[test]
 fn a_gang_that_was_whole_again_has_its_whole_grace_period() {
     let (mut engine, group) = gang_below_its_minimum();
@@ -106,6 +161,31 @@ fn the_eviction_of_a_gang_below_its_minimum_begins_its_preemption_delay_anew() {
     assert_eq!(decisions.evict.len(), 1);
     let times = decisions.times.last().expect("the times of the gang");
     assert_eq!(times.last_eviction, Some(deadline));
+}
+
+#[test]
+fn evictions_name_the_sub_group_that_lacks_pods() {
+    let gang = GroupInput {
+        sub_groups: vec![sub_group("workers:1"), sub_group("master:2")],
+        stale_since: Some(Time(NOW.0 - 61_000)),
+        ..group("a", "q", 0)
+    };
+    let mut engine = one_pod_runs(&gang);
+    let worker = PodInput {
+        sub_group: Some("workers".into()),
+        ..placed(pod(&gang, 0, "1"), "n0")
+    };
+    engine.apply(Event::Pod(Box::new(worker)), NOW);
+    let evicted = engine.cycle(NOW).evict;
+    assert_eq!(evicted.len(), 1);
+    assert_eq!(
+        evicted[0].text(Wording::Plain),
+        "Its gang is broken: sub-group master of a needs 2 pods at once and has had fewer for too long"
+    );
+    assert_eq!(
+        evicted[0].text(Wording::Kai),
+        "Workload doesn't meet the minimum required number of pods (1) in sub-group workers, evicting remaining pod: ns/a-000"
+    );
 }
 
 /// While the action is switched off, gangs come and go.

@@ -105,6 +105,48 @@ fn once_an_eviction_is_refused_its_queue_is_full_again() {
     assert!(bound(&mut engine).is_empty());
 }
 
+/// The binds beside a non-preemptible gang of two pods of 4 GPUs, of which one is left and about to be evicted, for a pod that asks for 8 GPUs.
+fn bound_beside_a_broken_gang(quota: &str, preemptible: bool) -> Vec<String> {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Allocate, ActionKind::StaleGangEviction],
+        ..Policy::default()
+    });
+    engine.apply(open_queue("root"), NOW);
+    engine.apply(Event::Queue(Box::new(queue("q", quota, Time(0)))), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "4"))), NOW);
+    engine.apply(Event::Node(Box::new(node("n1", "8"))), NOW);
+    let gang = GroupInput {
+        preemptible: false,
+        min_member: Some(2),
+        stale_since: Some(Time(NOW.0 - 61_000)),
+        ..group("gang", "q", 0)
+    };
+    let left = placed(pod(&gang, 0, "4"), "n0");
+    engine.apply(Event::Group(Box::new(gang)), NOW);
+    engine.apply(Event::Pod(Box::new(left.clone())), NOW);
+    let decisions = engine.cycle(NOW);
+    assert_eq!(decisions.evict.len(), 1);
+    assert_eq!(decisions.evict[0].pod, left.pod);
+    let next = GroupInput {
+        preemptible,
+        ..group("next", "q", 1)
+    };
+    let pod = pod(&next, 0, "8");
+    engine.apply(Event::Group(Box::new(next)), NOW);
+    engine.apply(Event::Pod(Box::new(pod)), NOW);
+    bound(&mut engine)
+}
+
+#[test]
+fn a_non_preemptible_bind_awaits_the_evictions_without_which_its_queue_exceeds_its_quota() {
+    assert_eq!(
+        bound_beside_a_broken_gang("8", false),
+        ["next-000 after [\"gang-000\"]"]
+    );
+    assert_eq!(bound_beside_a_broken_gang("12", false), ["next-000 after []"]);
+    assert_eq!(bound_beside_a_broken_gang("8", true), ["next-000 after []"]);
+}
+
 #[test]
 fn without_the_plugin_proportion_there_is_no_limit_on_requests_by_gpu_memory() {
     let binds = |proportion: Option<Proportion>| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::scenario::{NOW, Scenario, group, node, open_queue, pod, sub_group};
 use crate::engine::Engine;
-use crate::engine::decision::GroupReport;
+use crate::engine::decision::{Decisions, GroupReport};
 use crate::engine::explain::report::{REASON_BYTES, REASONS_LISTED};
 use crate::engine::input::{Event, GroupInput, PodInput, PodVolumes};
 use crate::engine::placement::domains::DOMAINS_LISTED;
@@ -82,19 +82,24 @@ fn a_message_lists_a_limited_number_of_reasons() {
 
 /// The report on the pod group g, whose pods must be together in one of these racks of a node each.
 fn report_on_racks(racks: impl IntoIterator<Item = String>, gang: &str) -> GroupReport {
+    cycle_on_racks(racks, gang, "net:rack").unschedulable.remove(0)
+}
+
+/// A cycle with the pod group g, which has a topology constraint, on these racks of a node each.
+fn cycle_on_racks(racks: impl IntoIterator<Item = String>, gang: &str, constraint: &str) -> Decisions {
     let nodes: Vec<String> = racks
         .into_iter()
         .enumerate()
         .map(|(number, rack)| format!("n{number}: {rack}"))
         .collect();
     let text = format!(
-        "name: it\nnodes: {{{}}}\ntopologies: {{net: [rack]}}\nqueues: [q -1]\npod_groups: [g q {gang} topo=net:rack]",
+        "name: it\nnodes: {{{}}}\ntopologies: {{net: [rack]}}\nqueues: [q -1]\npod_groups: [g q {gang} topo={constraint}]",
         nodes.join(", ")
     );
     let scenario: Scenario = serde_yaml_ng::from_str(&text).expect("a scenario");
     let mut engine = Engine::new(scenario.policy());
     scenario.events().into_iter().for_each(|event| engine.apply(event, NOW));
-    engine.cycle(NOW).unschedulable.remove(0)
+    engine.cycle(NOW)
 }
 
 #[test]
@@ -125,11 +130,35 @@ fn a_report_lists_a_limited_number_of_domains_those_with_the_most_room_first() {
 
 #[test]
 fn a_report_lists_a_limited_number_of_domains_that_were_tried() {
-    let racks = (0..150).map(|rack| format!("2 taint~maintenance rack=r{rack}"));
-    let report = report_on_racks(racks, "T1x2");
+    let report = report_on_racks(tainted(150), "T1x2");
     assert_eq!(report.reasons.len(), REASONS_LISTED + 1);
     let last = &report.reasons[REASONS_LISTED].message;
-    assert!(last.starts_with("reasons that are not listed: "), "{last}");
+    assert_eq!(last, "reasons that are not listed: 50");
+}
+
+/// Racks of a node each that no pod tolerates.
+fn tainted(racks: usize) -> impl Iterator<Item = String> {
+    (0..racks).map(|rack| format!("2 taint~maintenance rack=r{rack}"))
+}
+
+#[test]
+fn domains_without_a_node_for_a_pod_are_tried_only_for_the_reasons_in_the_report() {
+    for racks in [150, 300] {
+        let decisions = cycle_on_racks(tainted(racks), "T1", "net:rack");
+        assert_eq!(decisions.work.nodes_tested, REASONS_LISTED as u64 + 1, "{racks} racks");
+    }
+}
+
+#[test]
+fn the_message_of_a_pod_is_about_the_widest_domain_however_many_were_tried() {
+    for racks in [50, 150] {
+        let report = cycle_on_racks(tainted(racks), "T1", "net::rack")
+            .unschedulable
+            .remove(0);
+        let text = &report.pods[0].1;
+        let says = format!("no nodes with enough resources were found: {racks} node(s) ");
+        assert!(text.starts_with(&says), "{text}");
+    }
 }
 
 #[test]

@@ -342,6 +342,7 @@ pub fn budget(line: &str) -> Event {
             namespaces: Some(["ns".into()].into()),
         },
         allowed: allowed.parse().expect("a number"),
+        disrupted: BTreeSet::new(),
     }))
 }
 

@@ -1,6 +1,7 @@
 //! Nobody goes without need: over random clusters, no eviction or move can be dropped from what a cycle decides without something decided being lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
@@ -9,7 +10,9 @@ use super::properties::{ALL_ACTIONS, Cluster, clusters_of, look_again, part};
 use super::scenario::{NOW, Scenario, check};
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
-use crate::engine::input::{Event, GPU, GroupKey, Name, PodInput, PodStatus};
+use crate::engine::input::{
+    Event, GPU, GroupKey, Name, NumaInput, NumaPolicy, PodInput, PodNuma, PodStatus, ZoneInput,
+};
 use crate::engine::policy::ActionKind;
 
 #[test]
@@ -19,17 +22,52 @@ fn victims_that_are_not_needed_are_not_evicted() {
 
 #[test]
 fn no_pod_is_evicted_and_pipelined_to_its_own_node_even_without_the_plugin() {
+    assert_eq!(evicted_without_the_plugin(|_| {}), ["v", "v"]);
+}
+
+#[test]
+fn nor_if_an_agent_reports_what_is_free_in_the_zones_of_its_node() {
+    let cpu = |amount: i64| -> Vec<(Name, i64)> { vec![("cpu".into(), amount)] };
+    let zoned = |event: &mut Event| match event {
+        Event::Node(node) if &*node.name == "n2" => {
+            node.numa = Some(Arc::new(NumaInput {
+                policy: NumaPolicy::SingleNode,
+                pod_scope: true,
+                zones: vec![ZoneInput {
+                    name: "zone-0".into(),
+                    allocatable: cpu(4_000),
+                }],
+                free: vec![cpu(1_000)],
+            }));
+        }
+        Event::Pod(pod) if pod.group.as_ref().is_some_and(|group| group.name() == "a") => {
+            pod.numa = Some(Arc::new(PodNuma {
+                guaranteed: true,
+                whole: cpu(3_000),
+                together: vec![cpu(3_000)],
+                alone: Vec::new(),
+                record: vec![("zone-0".into(), cpu(3_000))],
+            }));
+        }
+        _ => {}
+    };
+    assert_eq!(evicted_without_the_plugin(zoned), ["v", "v"]);
+}
+
+/// The pod groups of the pods that are evicted in the first scenario of the table, with changed events.
+fn evicted_without_the_plugin(change: impl Fn(&mut Event)) -> Vec<String> {
     let scenarios: Vec<Scenario> = serde_yaml_ng::from_str(include_str!("tables/spare.yaml")).expect("a table");
     let first = &scenarios[0];
     let mut policy = first.policy();
     policy.plugins.spare = false;
     let mut engine = Engine::new(policy);
-    for event in first.events() {
+    for mut event in first.events() {
+        change(&mut event);
         engine.apply(event, NOW);
     }
     let evicted = engine.cycle(NOW).evict;
-    let names: Vec<&str> = evicted.iter().map(|eviction| eviction.group.name()).collect();
-    assert_eq!(names, ["v", "v"]);
+    let names = evicted.iter().map(|eviction| eviction.group.name().to_string());
+    names.collect()
 }
 
 /// A pod's place: its node, and the shared GPUs there.

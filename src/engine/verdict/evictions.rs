@@ -26,12 +26,19 @@ impl Eviction {
             EvictionCause::Moved => format!("Moved to make room for {by}; it starts again elsewhere"),
             EvictionCause::Reclaimed(None) => format!("Reclaimed for {by}, whose queue takes back what it may have"),
             EvictionCause::Reclaimed(Some(sides)) => format!("Reclaimed for {by}: {}", between(sides)),
-            EvictionCause::Broken { min, sub_group } => {
-                let of = match sub_group {
-                    Some(name) => format!("sub-group {name} of {}", workload(&self.group, namespace)),
-                    None => workload(&self.group, namespace),
+            EvictionCause::Broken {
+                min,
+                sub_group,
+                lacking,
+            } => {
+                // The pod's own sub-group may be complete.
+                let lacking = lacking.as_ref().map(|(name, min)| (name, *min));
+                let lacking = lacking.or_else(|| sub_group.as_ref().map(|name| (name, *min)));
+                let (of, min) = match lacking {
+                    Some((name, min)) => (format!("sub-group {name} of {}", workload(&self.group, namespace)), min),
+                    None => (workload(&self.group, namespace), *min),
                 };
-                let pods = count(*min, "pod", "pods");
+                let pods = count(min, "pod", "pods");
                 format!("Its gang is broken: {of} needs {pods} at once and has had fewer for too long")
             }
         };

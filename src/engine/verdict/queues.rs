@@ -61,6 +61,10 @@ pub fn closed(model: &Model, node_pool: &str, queue: Option<QueueId>, name: &Nam
                 "Queue {child} above queue {name} has a parent {parent} that does not exist; create it or correct spec.parentQueue"
             )
         }
+        // Without the full hierarchy top queues take no part.
+        None if entry.input.as_ref().is_some_and(|input| input.parent.is_none()) => {
+            format!("Queue {name} is a top queue; workloads need a queue below one")
+        }
         None => format!("Queue {name} is below itself; correct spec.parentQueue"),
     };
     Verdict::new(Cause::ParentQueueMissing, sentence)
@@ -145,3 +149,6 @@ fn holders_of(model: &Model, queue: QueueId) -> Vec<PodGroupId> {
     holding.sort_unstable_by_key(|(key, _)| *key);
     holding.into_iter().map(|(_, id)| id).take(NAMED).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,8 +15,10 @@ use crate::engine::input::Table;
 
 /// Steps per device, beside those of loops.
 const PER_DEVICE: usize = 100;
-/// Steps of compiling a selector.
+/// Steps of compiling a selector, beside those for its text.
 const COMPILING: usize = 5_000;
+/// Steps of compiling a byte of a selector.
+const PER_BYTE: usize = 2;
 /// The message of a claim whose selectors are not evaluated yet.
 const WAITS: &str = "CEL expression waits for its turn to be evaluated";
 
@@ -323,7 +325,7 @@ impl Selectors {
         known.queued = false;
         if known.compiled.is_none() {
             known.compiled = Some(Selector::compile(&known.text));
-            self.left = self.left.saturating_sub(COMPILING);
+            self.left = self.left.saturating_sub(COMPILING + PER_BYTE * known.text.len());
         }
         let through = known.through;
         Some(Job { number, through })

@@ -16,15 +16,19 @@ struct Evicting {
     pods: Vec<PodId>,
     /// What they hold.
     held: Shared,
+    /// The part of it of non-preemptible pod groups.
+    non_preemptible: Shared,
 }
 
-/// A queue that exceeds its limit if evictions are refused.
+/// A queue that exceeds its limit, or its quota for non-preemptible pods, if evictions are refused.
 struct OverLimit {
-    resources: [bool; 3],
+    limit: [bool; 3],
+    quota: [bool; 3],
     evicting: Arc<[Name]>,
 }
 
-/// Records in each bind the evictions without which a queue would exceed its limit. Without the plugin `proportion` limits do not count.
+/// Records in each bind the evictions without which a queue would exceed its limit, or its quota if the pod is non-preemptible. Without the plugin
+/// `proportion` neither counts.
 pub fn await_evictions(model: &mut Model, policy: &Policy, binds: &mut [Bind]) {
     // In any case: evictions that are over are forgotten by it.
     let evicting = model.evicting();
@@ -40,11 +44,11 @@ pub fn await_evictions(model: &mut Model, policy: &Policy, binds: &mut [Bind]) {
             continue;
         };
         let asked = model.accepted(pod);
+        let non_preemptible = is_non_preemptible(model, pod);
         let over_limit_for = |queue: QueueId| {
             let over_limit = over_limit.get(&queue)?;
-            (0..3)
-                .any(|at| over_limit.resources[at] && asked[at] > 0)
-                .then_some(over_limit)
+            let exceeded = |at: usize| over_limit.limit[at] || (non_preemptible && over_limit.quota[at]);
+            (0..3).any(|at| exceeded(at) && asked[at] > 0).then_some(over_limit)
         };
         // The evictions of the topmost such queue include those of the queues below it.
         let queue = queue_of(model, pod);
@@ -59,33 +63,43 @@ fn queue_of(model: &Model, pod: PodId) -> Option<QueueId> {
     model.pod_groups()[pod.pod_group?].queue
 }
 
+fn is_non_preemptible(model: &Model, pod: PodId) -> bool {
+    let input = model.pod_group_of(pod).and_then(|pod_group| pod_group.input.as_ref());
+    input.is_some_and(|input| !input.preemptible)
+}
+
 fn queues_over_limit(model: &Model, evicting: &[PodId]) -> BTreeMap<QueueId, OverLimit> {
     let mut below: BTreeMap<QueueId, Evicting> = BTreeMap::new();
     for &pod in evicting {
         let held = model.accepted(pod);
+        let non_preemptible = is_non_preemptible(model, pod);
         let queues = queue_of(model, pod).into_iter().flat_map(|queue| model.path_up(queue));
-        for queue in queues.filter(|queue| has_limit(model, *queue)) {
+        for queue in queues {
             let sum = below.entry(queue).or_default();
             sum.pods.push(pod);
             add(&mut sum.held, &held, 1);
+            if non_preemptible {
+                add(&mut sum.non_preemptible, &held, 1);
+            }
         }
     }
     let over_limit = below.into_iter().filter_map(|(id, evicting)| {
         let queue = &model.queues()[id];
-        let resources = [0, 1, 2].map(|at| {
+        let limit = [0, 1, 2].map(|at| {
             let exceeded = |limit: i64| queue.allocated[at] + evicting.held[at] > limit;
             evicting.held[at] > 0 && queue.share(at).limit.is_some_and(exceeded)
         });
+        let quota = [0, 1, 2].map(|at| {
+            let exceeded = |quota: i64| queue.non_preemptible[at] + evicting.non_preemptible[at] > quota;
+            evicting.non_preemptible[at] > 0 && queue.share(at).quota.is_some_and(exceeded)
+        });
         let uid = |pod: &PodId| model.pods()[*pod].input.pod.uid.clone();
         let over_limit = || OverLimit {
-            resources,
+            limit,
+            quota,
             evicting: evicting.pods.iter().map(uid).collect(),
         };
-        resources.contains(&true).then(|| (id, over_limit()))
+        (limit.contains(&true) || quota.contains(&true)).then(|| (id, over_limit()))
     });
     over_limit.collect()
-}
-
-fn has_limit(model: &Model, queue: QueueId) -> bool {
-    (0..3).any(|at| model.queues()[queue].share(at).limit.is_some())
 }

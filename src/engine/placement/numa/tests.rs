@@ -2,7 +2,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::engine::Engine;
-use crate::engine::input::{Event, NumaInput, PodStatus, ZoneInput};
+use crate::engine::input::{Event, NodeInput, NumaInput, PodStatus, ZoneInput};
+use crate::engine::model::epochs::Change;
+use crate::engine::model::weight::Weight;
 use crate::engine::policy::{ActionKind, Policy};
 use crate::engine::tests::scenario::{NOW, group, node, placed, pod, queue};
 
@@ -69,7 +71,7 @@ fn asks(text: &str) -> PodNuma {
 /// The zones used as `0:gpu 4,cpu 16000 1:…`, or a word.
 fn verdict(input: NumaInput, taken: &str, pod: &PodNuma) -> String {
     let mut known = Node::unknown("n".into());
-    let mut ledger = Ledger::of(&Arc::new(input));
+    let mut ledger = Ledger::of(&Arc::new(input), 0);
     let shares: Vec<ZoneShare> = taken
         .split('|')
         .enumerate()
@@ -78,7 +80,7 @@ fn verdict(input: NumaInput, taken: &str, pod: &PodNuma) -> String {
             amounts: amounts(text),
         })
         .collect();
-    ledger.account(&shares, crate::engine::model::weight::Weight::Staying, 1);
+    ledger.account(&shares, 0, Weight::Staying, 1);
     known.numa = Some(ledger);
     match fit(&known, pod, false) {
         Fit::Refused => "refused".to_owned(),
@@ -374,18 +376,30 @@ fn after_eviction_with(
     action: ActionKind,
     asked: &str,
 ) -> (Vec<Name>, Vec<Name>) {
-    let mut engine = Engine::new(Policy {
-        actions: vec![action],
-        ..Policy::default()
-    });
-    let mut zoned = node("n0", "0 C8000");
-    zoned.numa = Some(Arc::new(zones(policy, true, "4 cpu|4 cpu")));
-    engine.apply(Event::Node(Box::new(zoned)), NOW);
     let own = if action == ActionKind::Reclaim {
         "claimants"
     } else {
         "holders"
     };
+    let zones = zones(policy, true, "4 cpu|4 cpu");
+    let mut engine = crowded(zones, guaranteed, vec![action], (own, asked));
+    let decisions = engine.cycle(NOW);
+    assert!(engine.model().broken_rules().is_empty());
+    let victims = decisions.evict.iter().map(|eviction| eviction.pod.name.clone());
+    let plans = decisions.pipeline.iter().map(|plan| plan.pod.name.clone());
+    let binds = decisions.bind.iter().map(|bind| bind.pod.name.clone());
+    (victims.collect(), plans.chain(binds).collect())
+}
+
+/// A node with two zones and a victim in each, and a pod that waits: its queue, and what it requests.
+fn crowded(zones: NumaInput, guaranteed: bool, actions: Vec<ActionKind>, (own, asked): (&str, &str)) -> Engine {
+    let mut engine = Engine::new(Policy {
+        actions,
+        ..Policy::default()
+    });
+    let mut zoned = node("n0", "0 C8000");
+    zoned.numa = Some(Arc::new(zones));
+    engine.apply(Event::Node(Box::new(zoned)), NOW);
     for (name, share) in [("holders", "0 c0"), ("claimants", "0 c8000")] {
         let mut shared = queue(name, share, NOW);
         shared.parent = None;
@@ -410,12 +424,7 @@ fn after_eviction_with(
         engine.apply(Event::Group(Box::new(pod_group)), NOW);
         engine.apply(Event::Pod(Box::new(added)), NOW);
     }
-    let decisions = engine.cycle(NOW);
-    assert!(engine.model().broken_rules().is_empty());
-    let victims = decisions.evict.iter().map(|eviction| eviction.pod.name.clone());
-    let plans = decisions.pipeline.iter().map(|plan| plan.pod.name.clone());
-    let binds = decisions.bind.iter().map(|bind| bind.pod.name.clone());
-    (victims.collect(), plans.chain(binds).collect())
+    engine
 }
 
 #[test]
@@ -446,29 +455,195 @@ fn recorded_zones_are_ignored_where_the_kubelet_does_not_align() {
 }
 
 #[test]
-fn reported_free_amounts_are_used_until_pods_change() {
-    use crate::engine::model::weight::Weight;
-
+fn what_pods_use_is_subtracted_from_the_report_before_which_they_were_placed() {
     let mut input = zones(NumaPolicy::SingleNode, true, "4 cpu|4 cpu");
     input.free = vec![amounts("1 cpu"), amounts("3 cpu")];
-    let mut ledger = Ledger::of(&Arc::new(input));
+    let mut ledger = Ledger::of(&Arc::new(input), 7);
     let share = |zone, text| {
         [ZoneShare {
             zone,
             amounts: amounts(text),
         }]
     };
-    // What is there already is in what the agent says.
-    ledger.account(&share(0, "2 cpu"), Weight::Staying, 1);
-    ledger.as_reported();
-    assert_eq!(
-        (&ledger.now, &ledger.later),
-        (&vec![vec![1_000], vec![3_000]], &vec![vec![1_000], vec![3_000]])
-    );
-    ledger.account(&share(1, "2 cpu"), Weight::Staying, 1);
-    ledger.account(&share(0, "2 cpu"), Weight::Staying, -1);
-    ledger.account(&share(0, "2 cpu"), Weight::Leaving, 1);
-    assert_eq!(ledger.now, [[1_000], [1_000]]);
-    assert_eq!(ledger.later, [[3_000], [1_000]]);
+    // What was placed after an earlier report is in what the agent says.
+    ledger.account(&share(0, "2 cpu"), 6, Weight::Staying, 1);
+    assert_eq!(ledger.free(true), [[1_000], [3_000]]);
+    assert_eq!(ledger.free(false), [[1_000], [3_000]]);
+    ledger.account(&share(1, "2 cpu"), 7, Weight::Staying, 1);
+    ledger.account(&share(0, "2 cpu"), 6, Weight::Staying, -1);
+    ledger.account(&share(0, "2 cpu"), 6, Weight::Leaving, 1);
+    assert_eq!(ledger.free(true), [[1_000], [1_000]]);
+    assert_eq!(ledger.free(false), [[3_000], [1_000]]);
     assert_eq!(ledger.allocatable, [[4_000], [4_000]], "widths go by what zones have");
+}
+
+#[test]
+fn a_pod_that_ends_makes_room_for_one_that_was_placed_since_the_report() {
+    let mut input = zones(NumaPolicy::SingleNode, true, "4 cpu");
+    input.free = vec![amounts("2 cpu")];
+    let mut ledger = Ledger::of(&Arc::new(input), 7);
+    let share = [ZoneShare {
+        zone: 0,
+        amounts: amounts("2 cpu"),
+    }];
+    ledger.account(&share, 6, Weight::Staying, 1);
+    ledger.account(&share, 7, Weight::Staying, 1);
+    assert_eq!(ledger.free(true), [[0]]);
+    ledger.account(&share, 6, Weight::Staying, -1);
+    ledger.gone(&share, false);
+    assert_eq!(
+        ledger.free(true),
+        [[2_000]],
+        "the agent has nothing new to report when both are counted"
+    );
+    ledger.account(&share, 7, Weight::Staying, -1);
+    assert_eq!(ledger.free(true), [[2_000]], "no more than was reported");
+}
+
+#[test]
+fn a_pod_that_is_placed_where_one_has_ended_since_the_report_takes_its_room() {
+    let mut engine = engine();
+    run(&mut engine, "a", "2 cpu");
+    report(&mut engine, "2 cpu|0 cpu");
+    engine.apply(Event::PodGone("a-000".into()), NOW);
+    assert_eq!(free(&engine), [2, 0], "not before the agent says so");
+    add(&mut engine, "b", 1, "2 cpu", |_| {});
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
+    assert_eq!(free(&engine), [2, 0], "the next report will be the same");
+    report(&mut engine, "2 cpu|0 cpu");
+    assert_eq!(free(&engine), [2, 0]);
+}
+
+#[test]
+fn a_pod_whose_end_is_in_the_report_makes_room_once() {
+    let mut engine = engine();
+    run(&mut engine, "a", "2 cpu");
+    run(&mut engine, "r", "2 cpu");
+    // The agent notices that a has ended before its object shows that.
+    report(&mut engine, "2 cpu|0 cpu");
+    engine.apply(Event::PodGone("a-000".into()), NOW);
+    for (age, name) in ["b", "c"].into_iter().enumerate() {
+        add(&mut engine, name, age, "2 cpu", |_| {});
+    }
+    let decisions = engine.cycle(NOW);
+    assert_eq!((decisions.bind.len(), decisions.pipeline.len()), (1, 0));
+    assert_eq!(free(&engine), [0, 0]);
+}
+
+#[test]
+fn a_pod_that_another_leader_binds_is_subtracted_until_the_next_report() {
+    let mut engine = engine();
+    report(&mut engine, "4 cpu|4 cpu");
+    add(&mut engine, "a", 0, "3 cpu", |_| {});
+    run(&mut engine, "a", "3 cpu");
+    assert_eq!(free(&engine), [1, 4]);
+    report(&mut engine, "1 cpu|4 cpu");
+    assert_eq!(free(&engine), [1, 4]);
+}
+
+/// The node of [`engine`] with these free amounts.
+fn reporting(free: &str) -> NodeInput {
+    let mut reported = zones(NumaPolicy::SingleNode, true, "4 cpu|4 cpu");
+    reported.free = free.split('|').map(amounts).collect();
+    let mut zoned = node("n0", "0 C8000");
+    zoned.numa = Some(Arc::new(reported));
+    zoned
+}
+
+/// Cores that are free now in each zone of the node.
+fn free(engine: &Engine) -> Vec<i64> {
+    let model = engine.model();
+    let node = model.node_named(&"n0".into()).expect("the node");
+    let ledger = model.nodes()[node].numa.as_ref().expect("it has zones");
+    ledger.free(true).iter().map(|zone| zone[0] / 1000).collect()
+}
+
+fn report(engine: &mut Engine, free: &str) {
+    engine.apply(Event::Node(Box::new(reporting(free))), NOW);
+}
+
+/// A pod that runs in the first zone.
+fn run(engine: &mut Engine, name: &str, asked: &str) {
+    add(engine, name, 0, asked, |pod| {
+        pod.status = PodStatus::Running;
+        pod.node = Some("n0".into());
+    });
+}
+
+#[test]
+fn free_amounts_are_those_of_the_report_whichever_comes_first_the_node_or_its_pods() {
+    let mut node_first = engine();
+    report(&mut node_first, "1 cpu|4 cpu");
+    run(&mut node_first, "r", "3 cpu");
+    assert_eq!(free(&node_first), [1, 4]);
+    let mut pod_first = engine();
+    run(&mut pod_first, "r", "3 cpu");
+    report(&mut pod_first, "1 cpu|4 cpu");
+    assert_eq!(free(&pod_first), [1, 4]);
+}
+
+#[test]
+fn a_pod_that_is_gone_frees_nothing_that_was_not_reported() {
+    let mut engine = engine();
+    report(&mut engine, "1 cpu|4 cpu");
+    run(&mut engine, "r", "2 cpu");
+    run(&mut engine, "f", "1 cpu");
+    // The agent notices that f has finished before its object shows that.
+    report(&mut engine, "2 cpu|4 cpu");
+    let mut finished = pod(&group("f", "q", 0), 0, "0");
+    finished.status = PodStatus::Succeeded;
+    engine.apply(Event::Pod(Box::new(finished)), NOW);
+    assert_eq!(free(&engine), [2, 4]);
+    engine.apply(Event::PodGone("r-000".into()), NOW);
+    assert_eq!(free(&engine), [2, 4], "not before the agent says so");
+    report(&mut engine, "4 cpu|4 cpu");
+    assert_eq!(free(&engine), [4, 4]);
+}
+
+#[test]
+fn a_bound_pod_is_subtracted_until_the_next_report() {
+    let mut engine = engine();
+    report(&mut engine, "4 cpu|1 cpu");
+    add(&mut engine, "a", 0, "3 cpu", |_| {});
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
+    assert_eq!(free(&engine), [1, 1]);
+    run(&mut engine, "a", "3 cpu");
+    assert_eq!(free(&engine), [1, 1], "its object shows the bind");
+    report(&mut engine, "1 cpu|0 cpu");
+    assert_eq!(free(&engine), [1, 0]);
+}
+
+#[test]
+fn a_report_of_free_amounts_leaves_what_follows_from_nodes_as_it_is() {
+    let mut engine = engine();
+    report(&mut engine, "4 cpu|4 cpu");
+    engine.cycle(NOW);
+    let specs = |engine: &Engine| engine.model().epochs().of(Change::NodeSpecs);
+    let before = specs(&engine);
+    report(&mut engine, "2 cpu|4 cpu");
+    assert_eq!((specs(&engine), free(&engine)), (before, vec![2, 4]));
+    let mut labelled = reporting("1 cpu|4 cpu");
+    labelled.labels.push(("zone".into(), "a".into()));
+    engine.apply(Event::Node(Box::new(labelled)), NOW);
+    assert!(specs(&engine) > before, "its labels have changed, too");
+    assert_eq!(free(&engine), [1, 4]);
+}
+
+#[test]
+fn no_second_pod_is_evicted_before_the_agent_reports_the_end_of_the_first() {
+    let mut zoned = zones(NumaPolicy::SingleNode, true, "4 cpu|4 cpu");
+    zoned.free = vec![amounts("1 cpu"), amounts("1 cpu")];
+    let actions = vec![ActionKind::Allocate, ActionKind::Preempt];
+    let mut engine = crowded(zoned, true, actions, ("holders", "3 cpu"));
+    let victims = |engine: &mut Engine| -> Vec<Name> {
+        let decisions = engine.cycle(NOW);
+        assert_eq!(decisions.pipeline.len(), 1);
+        let victims = decisions.evict.iter().map(|eviction| eviction.pod.name.clone());
+        victims.collect()
+    };
+    assert_eq!(victims(&mut engine), ["v0-000".into()]);
+    engine.apply(Event::PodGone("v0-000".into()), NOW);
+    assert_eq!(victims(&mut engine), Vec::<Name>::new(), "its zone is not free yet");
+    report(&mut engine, "4 cpu|1 cpu");
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
 }

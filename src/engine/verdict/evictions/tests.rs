@@ -68,6 +68,7 @@ fn the_first_sentence_names_the_preemptor_and_the_reason() {
             EvictionCause::Broken {
                 min: 2,
                 sub_group: None,
+                lacking: None,
             },
             None,
             "Its gang is broken: night needs 2 pods at once and has had fewer for too long",
@@ -76,6 +77,7 @@ fn the_first_sentence_names_the_preemptor_and_the_reason() {
             EvictionCause::Broken {
                 min: 1,
                 sub_group: Some("workers".into()),
+                lacking: Some(("workers".into(), 1)),
             },
             None,
             "Its gang is broken: sub-group workers of night needs 1 pod at once and has had fewer for too long",

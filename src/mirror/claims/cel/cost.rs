@@ -68,9 +68,10 @@ impl Cost {
         if too_deep(&tokens) {
             return Err("the expression is too complex");
         }
-        let entries = entries(text.len(), &tokens);
-        let copies = growth(text.len(), &tokens) / BYTES_PER_STEP;
-        let domains = Variables::of(&tokens).domains * DOMAIN / BYTES_PER_STEP;
+        let variables = Variables::of(&tokens);
+        let entries = entries(text.len(), &tokens, &variables);
+        let copies = growth(text.len(), &tokens, &variables) / BYTES_PER_STEP;
+        let domains = variables.domains * DOMAIN / BYTES_PER_STEP;
         let steps = loops(&tokens, entries, copies).saturating_add(copies + domains);
         if steps > limits::CLAIM_SELECTOR_STEPS || calls(&tokens, "range").next().is_some() {
             return Err("the expression could cost too much");
@@ -80,14 +81,15 @@ impl Cost {
 }
 
 /// Entries of the longest list.
-fn entries(length: usize, tokens: &[Token]) -> usize {
+fn entries(length: usize, tokens: &[Token], variables: &Variables) -> usize {
     let commas = tokens.iter().filter(|token| **token == Token::Sign(',')).count();
-    let repeats = Variables::of(tokens).repeats.unwrap_or(1);
+    let repeats = variables.repeats.unwrap_or(1);
     let entries = MOST_ENTRIES.max((commas + 1).saturating_mul(repeats));
     // A text that is split is made of what stands before.
     match tokens.iter().rposition(|token| *token == Token::Word("split")) {
         Some(at) => {
-            let split = growth(length, tokens.get(..at).unwrap_or_default());
+            let before = tokens.get(..at).unwrap_or_default();
+            let split = growth(length, before, &Variables::of(before));
             entries.max(split.saturating_mul(repeats))
         }
         None => entries,
@@ -186,21 +188,23 @@ fn is_of_one(rest: &[Token]) -> bool {
 /// The steps of loops, each of which may copy all texts anew.
 fn loops(tokens: &[Token], entries: usize, copies: usize) -> usize {
     let bodies: Vec<&[Token]> = LOOPS.iter().flat_map(|name| calls(tokens, name)).collect();
+    let times = u32::try_from(bodies.len()).ok();
+    let times = times.and_then(|loops| entries.checked_pow(loops));
+    // Of many loops the bodies are not looked at: that would take long.
+    let Some(times) = times.filter(|times| *times <= limits::CLAIM_SELECTOR_STEPS) else {
+        return usize::MAX;
+    };
     let sizes = bodies.iter().map(|body| {
         let domains = Variables::of(body).domains * DOMAIN / BYTES_PER_STEP;
         body.len() / TOKENS_PER_STEP + domains
     });
     let Some(largest) = sizes.max() else { return 0 };
-    let times = u32::try_from(bodies.len())
-        .ok()
-        .and_then(|loops| entries.checked_pow(loops));
-    let each = 1 + largest + copies;
-    times.unwrap_or(usize::MAX).saturating_mul(each)
+    times.saturating_mul(1 + largest + copies)
 }
 
 /// Bytes of the longest text that an expression of this length may make. Each growing call multiplies two texts; all of them are made of what the expression names.
 /// With variables, bytes of the largest value.
-fn growth(length: usize, tokens: &[Token]) -> usize {
+fn growth(length: usize, tokens: &[Token], variables: &Variables) -> usize {
     let count = |names: &[&str]| names.iter().flat_map(|name| calls(tokens, name)).count();
     let known: Vec<usize> = calls(tokens, "replace").filter_map(replaced).collect();
     let parts = 1 + count(&GROWING) - known.len();
@@ -210,7 +214,6 @@ fn growth(length: usize, tokens: &[Token]) -> usize {
     let adds = tokens.iter().filter(|token| **token == Token::Sign('+')).count();
     let added = (1 + adds.div_ceil(maps.max(1))).saturating_pow(as_power(maps));
     let quoted = QUOTED.saturating_pow(as_power(count(&["quote"])));
-    let variables = Variables::of(tokens);
     let mut bytes = length + ATTRIBUTE * after(tokens, "device").count() + variables.read;
     if count(&["format"]) > 0 {
         // `%.400f` makes as many digits as it says.
@@ -300,10 +303,12 @@ fn calls<'t>(tokens: &'t [Token<'t>], name: &'t str) -> impl Iterator<Item = &'t
 
 /// The tokens after each time that a name stands there.
 fn after<'t>(tokens: &'t [Token<'t>], name: &'t str) -> impl Iterator<Item = &'t [Token<'t>]> {
-    let named = tokens
-        .iter()
-        .enumerate()
-        .filter(move |(_, token)| **token == Token::Word(name));
+    let is_named = move |token: &Token| {
+        #[cfg(test)]
+        tests::LOOKS.set(tests::LOOKS.get() + 1);
+        *token == Token::Word(name)
+    };
+    let named = tokens.iter().enumerate().filter(move |&(_, token)| is_named(token));
     named.filter_map(|(at, _)| tokens.get(at + 1..))
 }
 
@@ -397,7 +402,28 @@ fn literal(text: &str, raw: bool) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// How often a token was compared with a name.
+        pub static LOOKS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn an_estimate_looks_at_each_token_a_limited_number_of_times() {
+        let calls = 15;
+        let list = vec!["a"; 4_000].join(",");
+        let many = format!("{}[{list}]{}", "[1].map(a,".repeat(calls), ")".repeat(calls));
+        let one = format!("[1].map(a,[{list}])");
+        for text in [many, one] {
+            LOOKS.set(0);
+            assert_eq!(steps(&text), Err("the expression could cost too much"));
+            let looks = LOOKS.get() / tokens(&text).len();
+            assert!(looks < 50, "{looks} looks at each token");
+        }
+    }
 
     #[test]
     fn literals_are_told_from_code() {
