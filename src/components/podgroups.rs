@@ -466,13 +466,17 @@ impl PodGroups {
         self.cleared.remove(&key);
         self.known.set_aside.remove(&key);
         let texts = report.pod_texts(self.context.settings.messages);
-        let pods = self.waiting.replace(&key, status::reason_of(&report), &texts);
+        let mut pods = self.waiting.replace(&key, status::reason_of(&report), &texts);
         let (of_group, of_pods) = if report.not_ready {
             (WAITING_AFTER, UNREPORTED_AFTER)
         } else {
             (REASONS_AFTER, REASONS_AFTER)
         };
         let before = self.reports.remove(&key);
+        // In another term the same message is written again: another process may have written since.
+        if before.as_ref().is_some_and(|before| before.term != term) {
+            pods.extend(texts.into_iter().map(|(pod, _)| pod));
+        }
         let cause = report.verdict.cause;
         if before
             .as_ref()
@@ -560,6 +564,7 @@ impl PodGroups {
     fn leading_changed(&mut self) {
         self.agenda.clear();
         self.failures.clear();
+        self.waiting.terms_changed();
         self.everything_changed();
         self.plan_all_that_wait(REASONS_AFTER);
         self.look_at_other_schedulers();

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 
 use super::waiting::{Said, WaitingPod};
+use super::write_history::WriteHistory;
 use super::{
     Obstacle, ObstacleKind, PodGroups, REASONS_AFTER, Target, UNREPORTED_AFTER, WAITING_AFTER, Write, status,
     unreported,
@@ -212,6 +213,21 @@ impl PodGroups {
             };
             if !again {
                 self.repeats.end(&target);
+                self.forget_history(&target);
+            }
+        }
+    }
+
+    /// The next reason counts as new, also if it is the same: its event is repeated again.
+    fn forget_history(&mut self, target: &Target) {
+        match target {
+            Target::Group(key) => {
+                self.histories.remove(key);
+            }
+            Target::Pod(pod) => {
+                if let Some(waiting) = self.waiting.get_mut(&pod.uid) {
+                    waiting.history = WriteHistory::default();
+                }
             }
         }
     }
@@ -220,6 +236,13 @@ impl PodGroups {
     pub(super) fn is_reported(&self, key: &GroupKey, context: &Context) -> bool {
         let reported = self.reports.get(key);
         context.is_leading() && reported.is_some_and(|reported| context.is_of_term(reported.term))
+    }
+
+    /// Whether a group was reported in a term in which this process still leads. The group need not exist yet.
+    fn is_of_present_term(&self, key: &GroupKey) -> bool {
+        let terms = self.context.leading.borrow();
+        let reported = self.reports.get(key);
+        reported.is_none_or(|reported| terms.numbered(reported.term).is_some())
     }
 
     /// A waiting pod: as stored, why it waits, and the context of the write.
@@ -240,7 +263,14 @@ impl PodGroups {
         } else if self.known.off.contains(&context.scope) {
             Some(unreported::switched_off(settings))
         } else {
-            waiting.said().cloned().or_else(why)
+            // Another process may have decided since an earlier term.
+            let is_current = |group| self.is_of_present_term(group);
+            let said = if waiting.reported_in().is_none_or(is_current) {
+                waiting.said()
+            } else {
+                waiting.obstacle()
+            };
+            said.cloned().or_else(why)
         };
         let unexplained = || Said {
             reason: reason::NOT_DECIDED,

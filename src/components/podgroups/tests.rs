@@ -181,12 +181,59 @@ async fn a_reason_that_is_due_before_all_lists_are_complete_is_written_after_the
 /// Another process may have decided since.
 #[tokio::test(start_paused = true)]
 async fn a_report_of_an_earlier_term_is_not_written() {
-    let (mut podgroups, _inboxes) = component();
+    let (mut podgroups, mut inboxes) = component();
     stored_group(&podgroups, json!({"minMember": 1}));
+    let pod = stored_pod(&podgroups, "a", json!({"pod-group-name": "pg"}));
     for (term, writes) in [(0, 0), (1, 1)] {
-        podgroups.waiting(term, report("Waits for 1 GPU", &[]));
+        podgroups.waiting(term, report("Waits for 1 GPU", &[&pod]));
         advance(seconds(1)).await;
         assert_eq!(handle_due(&mut podgroups), writes, "in term {term}");
+        let of_pod_and_group = 2 * writes;
+        assert_eq!(told(&mut inboxes).len(), of_pod_and_group, "events in term {term}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_of_an_earlier_term_is_not_written() {
+    let (mut podgroups, _inboxes) = component();
+    stored_group(&podgroups, json!({"minMember": 1}));
+    let pod = stored_pod(&podgroups, "a", json!({"pod-group-name": "pg"}));
+    podgroups.obstacle(Obstacle {
+        pod: pod.clone(),
+        kind: ObstacleKind::Place,
+        reason: reason::PIPELINED,
+        message: Some("Waits for its place on node n1".to_owned()),
+    });
+    assert!(podgroups.write_pod(&pod).is_some());
+    podgroups.leading_changed();
+    assert!(podgroups.write_pod(&pod).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_repeated_again_after_leadership_was_lost_and_regained() {
+    let (mut podgroups, mut inboxes) = component();
+    let (terms, leading) = watch::channel(Terms::default());
+    podgroups.context.leading = leading;
+    stored_group(&podgroups, json!({"minMember": 1}));
+    let pod = stored_pod(&podgroups, "a", json!({"pod-group-name": "pg"}));
+    let of_pod_and_group = 2;
+    for number in [1, 2] {
+        let writes = podgroups.context.refused.clone();
+        terms.send_modify(|terms| terms.begin(&Scope::Cluster, Term { number, writes }));
+        podgroups.leading_changed();
+        podgroups.waiting(number, report("Waits for 1 GPU", &[&pod]));
+        advance(seconds(1)).await;
+        handle_due(&mut podgroups);
+        assert_eq!(told(&mut inboxes).len(), of_pod_and_group, "in term {number}");
+        advance(seconds(61)).await;
+        podgroups.repeat_events();
+        assert_eq!(told(&mut inboxes).len(), of_pod_and_group, "repeated in term {number}");
+
+        terms.send_modify(|terms| terms.end(&Scope::Cluster, number));
+        podgroups.leading_changed();
+        advance(seconds(16 * 60)).await;
+        podgroups.repeat_events();
+        assert_eq!(told(&mut inboxes), [""; 0]);
     }
 }
 

@@ -35,7 +35,13 @@ impl WaitingPod {
     #[must_use]
     pub fn said(&self) -> Option<&Said> {
         let report = self.report.as_ref().map(|(_, said)| said);
-        report.or_else(|| self.obstacles.values().next())
+        report.or_else(|| self.obstacle())
+    }
+
+    /// The reason and message of the obstacle.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<&Said> {
+        self.obstacles.values().next()
     }
 
     /// The group whose report names it.
@@ -125,6 +131,14 @@ impl WaitingPods {
                 let entry = self.pods.get_mut(&pod.uid);
                 entry.is_some_and(|entry| entry.obstacles.remove(&kind).is_some())
             }
+        }
+    }
+
+    /// Terms of leadership have changed: places are announced again, and look-ups start again.
+    pub fn terms_changed(&mut self) {
+        for entry in self.pods.values_mut() {
+            entry.obstacles.remove(&ObstacleKind::Place);
+            entry.looks = 0;
         }
     }
 

@@ -6,6 +6,7 @@ use crate::api::queue::{QueueResource, QueueResources, QueueStatus};
 use crate::api::{QuantityMap, Queue};
 use crate::components::Context;
 use crate::components::figures::families::{self, Family};
+use crate::components::queues::summary;
 use crate::components::queues::waiting::Line;
 
 /// The labels that the metrics of each queue have.
@@ -40,11 +41,7 @@ pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus, 
     set(&families::QUEUE_QUOTA_MEMORY, scaled(quota(resources.memory), 1e6));
 
     let held = &status.allocated;
-    let gpu = held.keys().find(|key| key.ends_with("/gpu"));
-    set(
-        &families::QUEUE_ALLOCATED_GPUS,
-        gpu.map_or(0.0, |key| amount(held, key)),
-    );
+    set(&families::QUEUE_ALLOCATED_GPUS, shown_gpus(held));
     set(&families::QUEUE_ALLOCATED_CPU, amount(held, resource::CPU));
     set(&families::QUEUE_ALLOCATED_MEMORY, amount(held, resource::MEMORY));
 }
@@ -71,7 +68,15 @@ fn scaled(value: f64, factor: f64) -> f64 {
 /// In whole units, to four decimals.
 fn amount(amounts: &QuantityMap, key: &str) -> f64 {
     let amount = amounts.get(key).and_then(|quantity| Amount::of(quantity).ok());
-    let value = amount.unwrap_or_default().nanos() as f64 / 1e9;
+    four_decimals(amount.unwrap_or_default().nanos() as f64 / 1e9)
+}
+
+/// GPUs of all vendors, to four decimals.
+fn shown_gpus(amounts: &QuantityMap) -> f64 {
+    four_decimals(summary::gpus(amounts))
+}
+
+fn four_decimals(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
 
@@ -87,11 +92,14 @@ mod tests {
 
     #[test]
     fn amounts_are_in_whole_units() {
+        let of_two_vendors = held(json!({"amd.com/gpu": "2", "nvidia.com/gpu": "1500m"}));
         let held = held(json!({"cpu": "250m", "memory": "2Gi", "somethingelse/gpu": "333333334n"}));
         assert_eq!(amount(&held, "cpu"), 0.25);
         assert_eq!(amount(&held, "memory"), 2_147_483_648.0);
         assert_eq!(amount(&held, "somethingelse/gpu"), 0.3333);
         assert_eq!(amount(&held, "nvidia.com/gpu"), 0.0);
+        assert_eq!(shown_gpus(&held), 0.3333);
+        assert_eq!(shown_gpus(&of_two_vendors), 3.5);
         assert_eq!(
             [(500.0, 1e-3), (4.0, 1e6), (-1.0, 1e6)].map(|(quota, factor)| scaled(quota, factor)),
             [0.5, 4e6, -1.0]

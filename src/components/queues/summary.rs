@@ -1,5 +1,6 @@
 //! The summary of a queue in one line, as `kubectl get queues` shows it: its GPUs, and how many pod groups wait. Pure.
 
+use crate::api::QuantityMap;
 use crate::api::quantity::Amount;
 use crate::api::queue::{QueueResources, QueueStatus, QueueSummary};
 
@@ -12,7 +13,7 @@ pub fn summary(status: &QueueStatus, resources: &QueueResources, fair: Option<i6
     let fair = fair.map(|millionths| number(millionths as f64 / 1e6)).or(before);
     let quota = gpu.quota.unwrap_or_default();
     let of = if quota > 0.0 { Some(number(quota)) } else { fair.clone() };
-    let held = number(held(status));
+    let held = number(gpus(&status.allocated));
     QueueSummary {
         gpus: Some(of.map_or_else(|| held.clone(), |of| format!("{held}/{of}"))),
         fair_share: fair,
@@ -23,8 +24,9 @@ pub fn summary(status: &QueueStatus, resources: &QueueResources, fair: Option<i6
 }
 
 /// GPUs of all vendors.
-fn held(status: &QueueStatus) -> f64 {
-    let gpus = status.allocated.iter().filter(|(name, _)| name.ends_with("/gpu"));
+#[must_use]
+pub fn gpus(amounts: &QuantityMap) -> f64 {
+    let gpus = amounts.iter().filter(|(name, _)| name.ends_with("/gpu"));
     let amounts = gpus.filter_map(|(_, quantity)| Amount::of(quantity).ok());
     let nanos = amounts.fold(Amount::default(), Amount::saturating_add).nanos();
     nanos as f64 / 1e9

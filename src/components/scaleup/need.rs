@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Affinity, Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
@@ -363,6 +363,33 @@ fn read_scaling(pod: &Pod) -> Option<Scaling> {
     })
 }
 
+/// The affinity for a pod in another namespace: terms without namespaces still select pods of this one.
+fn affinity_from(namespace: &str, affinity: &Affinity) -> Affinity {
+    let mut affinity = affinity.clone();
+    let near = affinity.pod_affinity.as_mut().map(|of| {
+        (
+            &mut of.required_during_scheduling_ignored_during_execution,
+            &mut of.preferred_during_scheduling_ignored_during_execution,
+        )
+    });
+    let apart = affinity.pod_anti_affinity.as_mut().map(|of| {
+        (
+            &mut of.required_during_scheduling_ignored_during_execution,
+            &mut of.preferred_during_scheduling_ignored_during_execution,
+        )
+    });
+    for (required, preferred) in near.into_iter().chain(apart) {
+        let preferred = preferred.iter_mut().flatten();
+        let preferred = preferred.map(|weighted| &mut weighted.pod_affinity_term);
+        for term in required.iter_mut().flatten().chain(preferred) {
+            if term.namespace_selector.is_none() && term.namespaces.as_ref().is_none_or(Vec::is_empty) {
+                term.namespaces = Some(vec![namespace.to_owned()]);
+            }
+        }
+    }
+    affinity
+}
+
 /// The scaling pod for a pod: with the same placement constraints, and whole GPUs.
 #[must_use]
 pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings, account: &Account) -> Option<Pod> {
@@ -403,7 +430,7 @@ pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings, account:
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
-            affinity: spec.affinity.clone(),
+            affinity: spec.affinity.as_ref().map(|of| affinity_from(wanted.namespace(), of)),
             tolerations: spec.tolerations.clone(),
             node_selector: spec.node_selector.clone(),
             restart_policy: Some("OnFailure".to_owned()),

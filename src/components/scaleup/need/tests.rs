@@ -139,9 +139,28 @@ fn a_pod_without_a_verdict_keeps_its_scaling_pod_and_gets_no_new_one() {
 
 #[test]
 fn a_scaling_pod_could_run_where_the_pod_could() {
-    let wanted = WaitingPod(waiting("a-pod", fraction("0.5", 2)));
+    let mut pod = Pod::clone(&waiting("a-pod", fraction("0.5", 2)));
+    let affinity = |default: Value| {
+        json!({
+            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                default,
+                {"topologyKey": "zone", "namespaces": ["other"]},
+                {"topologyKey": "zone", "namespaceSelector": {}},
+            ]},
+            "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": default},
+            ]},
+        })
+    };
+    pod.spec.as_mut().unwrap().affinity = serde_json::from_value(affinity(json!({"topologyKey": "zone"}))).unwrap();
+    let wanted = WaitingPod(Arc::new(pod));
     let made = scaling_pod(&wanted, 2, &Settings::default(), &account()).unwrap();
     let spec = made.spec.clone().unwrap();
+    assert_eq!(
+        serde_json::to_value(&spec.affinity).unwrap(),
+        affinity(json!({"topologyKey": "zone", "namespaces": ["team"]})),
+        "a term without namespaces means that of the pod"
+    );
     assert_eq!(spec.node_selector.unwrap()["pool"], "a");
     let resources = spec.containers[0].resources.clone().unwrap();
     let text = |amounts: Option<BTreeMap<String, Quantity>>| {
