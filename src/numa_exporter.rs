@@ -112,7 +112,7 @@ struct Exporter {
 }
 
 impl Exporter {
-    /// Reads once, and writes differences. Failures are retried in the next step.
+    /// Reads once, and writes differences. Failures are retried in the next step, refused writes later.
     async fn step(&mut self) {
         if !self.known.is_listed() {
             return;
@@ -143,16 +143,22 @@ impl Exporter {
                 // It was deleted, or another pod has its name.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => {
+                    // One per step: messages about several pods differ by their names alone.
+                    if !failed {
+                        self.writing.failed(&error);
+                    }
                     failed = true;
-                    self.writing.failed(&error);
-                    // If the API server cannot be reached, the others are not tried.
-                    if !matches!(error, kube::Error::Api(_)) {
-                        break;
+                    match &error {
+                        kube::Error::Api(status) if concerns_pod(status.code) => self.known.refused(&key, &uid, text),
+                        kube::Error::Api(_) => {}
+                        // If the API server cannot be reached, the others are not tried.
+                        _ => break,
                     }
                 }
             }
         }
-        if !failed {
+        // Refused writes that wait are not resolved.
+        if !failed && !self.known.any_refused() {
             self.writing.passed();
         }
     }
@@ -163,5 +169,21 @@ impl Exporter {
         let patch = json!({"metadata": {"uid": uid, "annotations": {annotation::NUMA_PLACEMENT_OBSERVED: text}}});
         let patched = pods.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         patched.map(drop)
+    }
+}
+
+/// Whether an answer may concern one pod alone, as those of policies do, and not all of them: an invalid token (401), a timeout (408) and a limit (429) do not.
+fn concerns_pod(code: u16) -> bool {
+    (400..500).contains(&code) && !matches!(code, 401 | 408 | 429)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::concerns_pod;
+
+    #[test]
+    fn only_refusals_of_one_pod_put_it_off() {
+        assert!([400, 403, 413, 422].into_iter().all(concerns_pod));
+        assert!(![401, 408, 429, 500, 503].into_iter().any(concerns_pod));
     }
 }

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::components::accounts::{Accounts, Shares, UsageUpdate};
 use crate::components::{Context, Error};
 use crate::engine::input::Time;
-use crate::usage::{Settings, Source};
+use crate::usage::{Ledger, Settings, Source};
 use kept::Kept;
 pub use server::Endpoint;
 use server::Server;
@@ -70,6 +70,8 @@ pub async fn run(context: Context, accounts: Accounts, shard: String) -> Result<
             biased;
             () = context.shutdown.cancelled() => {
                 work.save(&mut kept).await;
+                // The shard may be gone.
+                show(&shard, false);
                 return Ok(());
             }
             changed = changed => changed?,
@@ -161,13 +163,28 @@ impl Work<'_> {
         }
     }
 
-    /// Stores the sums in the ConfigMap.
+    /// Stores the sums in the ConfigMap; begins anew if it was deleted.
     async fn save(&self, kept: &mut Kept) {
-        if let Some(ledger) = self.accounts.ledger.ledger()
-            && let Err(error) = kept.save(ledger, now()).await
-        {
-            warn!(shard = self.shard, %error, "the usage of queues cannot be stored; trying again at the next interval");
+        let Some(ledger) = self.accounts.ledger.ledger() else {
+            return;
+        };
+        match kept.save(ledger, now()).await {
+            Ok(true) => {}
+            Ok(false) => {
+                info!(
+                    shard = self.shard,
+                    "the stored usage of queues was deleted; usage is counted from now on"
+                );
+                self.accounts.ledger.open(self.empty_ledger());
+            }
+            Err(error) => {
+                warn!(shard = self.shard, %error, "the usage of queues cannot be stored; trying again at the next interval");
+            }
         }
+    }
+
+    fn empty_ledger(&self) -> Ledger {
+        Ledger::new(self.how.window.clone(), self.how.half_life)
     }
 
     /// Queries the server at each interval.
@@ -178,7 +195,18 @@ impl Work<'_> {
         let mut due = Instant::now();
         loop {
             let began = Instant::now();
-            match server.usage(&self.how, now()).await {
+            let end = last.map_or(max_wait, |last| last + 2 * self.how.staleness);
+            let answer = server.usage(&self.how, now());
+            tokio::pin!(answer);
+            let answer = tokio::select! {
+                answer = &mut answer => answer,
+                () = sleep_until(end), if !given_up => {
+                    given_up = true;
+                    self.give_up();
+                    answer.await
+                }
+            };
+            match answer {
                 Ok(shares) => {
                     if last.is_none() {
                         info!(
@@ -209,12 +237,17 @@ impl Work<'_> {
             if end <= next && !given_up {
                 sleep_until(end).await;
                 given_up = true;
-                warn!("the usage of queues is not known; it counts as 0 until the Prometheus server answers");
-                show(self.shard, true);
-                self.tell(Vec::new());
+                self.give_up();
             }
             sleep_until(next).await;
         }
+    }
+
+    /// Usage counts as 0.
+    fn give_up(&self) {
+        warn!("the usage of queues is not known; it counts as 0 until the Prometheus server answers");
+        show(self.shard, true);
+        self.tell(Vec::new());
     }
 }
 

@@ -1,13 +1,19 @@
 //! The node's pods, as the watch shows them, and the annotations written on them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
+use tokio::time::Instant;
 
 use crate::api::names::annotation;
+
+/// Wait after the first refusal of a text, which doubles with each further one, and its maximum.
+const AGAIN: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_mins(1);
 
 /// A pod by namespace and name.
 pub type Key = (String, String);
@@ -20,6 +26,16 @@ struct Seen {
     says: Option<String>,
     /// The last written annotation, if it is still valid.
     written: Option<String>,
+    refused: Option<Refused>,
+}
+
+/// A text that the API server refuses to write on a pod.
+#[derive(Clone, Debug, PartialEq)]
+struct Refused {
+    text: String,
+    /// When to try again, and how long that was put off.
+    again: Instant,
+    wait: Duration,
 }
 
 /// The pods of the node.
@@ -66,14 +82,19 @@ impl Known {
         let seen = Seen {
             says: pod.annotations().get(annotation::NUMA_PLACEMENT_OBSERVED).cloned(),
             written: before.and_then(|before| before.written.clone()),
+            refused: before.and_then(|before| before.refused.clone()),
             uid,
         };
         (key, seen)
     }
 
-    /// The UID of a pod on which this text is not written yet.
+    /// The UID of a pod on which this text is not written yet, and may be tried now.
     pub fn differs(&self, key: &Key, text: &str) -> Option<String> {
         let pod = self.pods.get(key)?;
+        let waits = |refused: &Refused| refused.text == text && Instant::now() < refused.again;
+        if pod.refused.as_ref().is_some_and(waits) {
+            return None;
+        }
         let there = pod.written.as_ref().or(pod.says.as_ref());
         (there.map(String::as_str) != Some(text)).then(|| pod.uid.clone())
     }
@@ -82,7 +103,24 @@ impl Known {
     pub fn wrote(&mut self, key: &Key, uid: &str, text: String) {
         if let Some(pod) = self.pods.get_mut(key).filter(|pod| pod.uid == uid) {
             pod.written = Some(text);
+            pod.refused = None;
         }
+    }
+
+    /// Records that a write was refused.
+    pub fn refused(&mut self, key: &Key, uid: &str, text: String) {
+        let Some(pod) = self.pods.get_mut(key).filter(|pod| pod.uid == uid) else {
+            return;
+        };
+        let before = pod.refused.as_ref().filter(|before| before.text == text);
+        let wait = before.map_or(AGAIN, |before| (before.wait * 2).min(MOST));
+        let again = Instant::now() + wait;
+        pod.refused = Some(Refused { text, again, wait });
+    }
+
+    /// Whether a text was refused on a pod that is still there, and nothing was written on it since.
+    pub fn any_refused(&self) -> bool {
+        self.pods.values().any(|pod| pod.refused.is_some())
     }
 
     /// Drops the record of writes: from now on only what the watch shows counts.
@@ -132,6 +170,31 @@ mod tests {
         assert_eq!(known.differs(&key(), "x").as_deref(), Some("2"));
         known.see(Event::Delete(pod("2", None)));
         assert_eq!(known.differs(&key(), "x"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_text_is_tried_again_at_growing_intervals() {
+        let mut known = Known::default();
+        known.see(Event::Apply(pod("1", None)));
+        let mut tried = 0;
+        for _ in 0..3_600 {
+            // The pod changes all the time.
+            known.see(Event::Apply(pod("1", None)));
+            if let Some(uid) = known.differs(&key(), "x") {
+                known.refused(&key(), &uid, "x".to_owned());
+                tried += 1;
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!((60..75).contains(&tried), "{tried} attempts in an hour");
+        assert!(known.any_refused(), "also while it waits");
+        assert!(known.differs(&key(), "y").is_some(), "another text is tried at once");
+        known.see(Event::Apply(pod("2", None)));
+        assert!(known.differs(&key(), "x").is_some(), "and so is another pod");
+        assert!(!known.any_refused());
+        known.refused(&key(), "2", "x".to_owned());
+        known.wrote(&key(), "2", "y".to_owned());
+        assert!(!known.any_refused());
     }
 
     #[test]

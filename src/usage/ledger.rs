@@ -269,6 +269,14 @@ impl Ledger {
         while track.buckets.front().is_some_and(|oldest| oldest.to <= start) {
             track.buckets.pop_front();
         }
+        // The clock was set back: what was counted for a time that is yet to come is dropped, for the cluster as for the queues.
+        if now < track.since {
+            track.buckets.retain(|bucket| bucket.from < now);
+            for bucket in &mut track.buckets {
+                bucket.to = bucket.to.min(now);
+            }
+            track.since = now;
+        }
         if now > track.since {
             let held = track.held.map(|held| held as f64);
             let from = track.since.max(start);

@@ -1,13 +1,14 @@
 //! Usage stored in a ConfigMap of our namespace: read at the beginning of a term, written at each interval and at the end of the term.
 //!
-//! It is bounded, belongs to one shard, and is written by the leader alone. Between the last write and the next term queues count as holding what
-//! they held, for as long as figures may be old ([`Settings::staleness`]); the time after that counts for no queue.
+//! It is bounded, belongs to one shard, and is written by the leader alone. If somebody deletes it, usage is counted anew. Between the last write and the next
+//! term queues count as holding what they held, for as long as figures may be old ([`Settings::staleness`]); the time after that counts for no queue.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::Status;
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -76,21 +77,19 @@ impl Kept {
         Ok(ledger)
     }
 
-    /// Writes the sums.
+    /// Writes the sums. Returns whether the ConfigMap is there: if somebody has deleted it, nothing is written.
     ///
     /// # Errors
     /// If the write failed or may have failed.
-    pub async fn save(&mut self, ledger: Ledger, now: Time) -> kube::Result<()> {
+    pub async fn save(&mut self, ledger: Ledger, now: Time) -> kube::Result<bool> {
         // On a blocking thread: with many queues it takes a while.
         let text = tokio::task::spawn_blocking(move || ledger.state(now, MOST)).await;
-        let Ok(text) = text else { return Ok(()) };
+        let Ok(text) = text else { return Ok(true) };
         if self.there {
             let patch = Patch::Merge(json!({"data": {KEY: text}}));
             let written = self.writes.patch(&self.name, &PatchParams::default(), &patch).await;
-            match written {
-                Err(kube::Error::Api(status)) if status.code == 404 => self.there = false,
-                written => return written.map(drop),
-            }
+            self.there = !matches!(&written, Err(kube::Error::Api(status)) if is_gone(status, &self.name));
+            return if self.there { written.map(|_| true) } else { Ok(false) };
         }
         let new = ConfigMap {
             metadata: ObjectMeta {
@@ -110,6 +109,12 @@ impl Kept {
             Err(kube::Error::Api(status)) => status.code == 409,
             created => created.is_ok(),
         };
-        created.map(drop)
+        created.map(|_| true)
     }
+}
+
+/// Whether an object of that name does not exist. An API server that starts may answer 404 about kinds, without a name.
+fn is_gone(status: &Status, name: &str) -> bool {
+    let details = status.details.as_ref();
+    status.code == 404 && details.is_some_and(|details| details.name == name)
 }

@@ -5,9 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::{Error, now, run};
+use crate::api::shard::UsageDbConfig;
 use crate::components::Settings as Flags;
 use crate::components::accounts::{Meter, channel};
 use crate::components::tests::TimeOfDay;
@@ -29,6 +32,10 @@ struct Case {
 
 impl Case {
     async fn start(fault: Option<(Match, Effect, Times)>) -> Self {
+        Self::start_with(Settings::default(), fault).await
+    }
+
+    async fn start_with(settings: Settings, fault: Option<(Match, Effect, Times)>) -> Self {
         let time = TimeOfDay::simulated(Timestamp::from_second(1_790_000_000).expect("a time"));
         let flags = Flags {
             namespace: NAMESPACE.to_owned(),
@@ -41,7 +48,7 @@ impl Case {
         let (meter, accounts) = channel();
         meter.follow(Some(&Settings {
             interval: INTERVAL,
-            ..Settings::default()
+            ..settings
         }));
         let ledger = accounts.ledger.clone();
         let component = tokio::spawn(run(lab.context.clone(), accounts, "default".to_owned()));
@@ -99,6 +106,38 @@ async fn the_scheduler_waits_for_stored_usage_only_for_a_while() {
     assert!(!case.meter.is_known(1), "the stored usage was not read");
     tokio::time::sleep(Settings::default().wait + seconds(2)).await;
     assert!(case.meter.is_known(1), "it cannot be read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn usage_is_counted_anew_once_its_sums_were_deleted() {
+    let mut case = Case::start(None).await;
+    tokio::time::sleep(3 * INTERVAL).await;
+    assert!(case.told() > 0.7);
+    let maps: Api<ConfigMap> = Api::namespaced(case.lab.admin.clone(), NAMESPACE);
+    let deleted = maps.delete("unikai-usage-default", &DeleteParams::default()).await;
+    deleted.expect("the sums were stored");
+    tokio::time::sleep(3 * INTERVAL).await;
+    assert!(case.told() == 0.0, "the scheduler records nothing here");
+    let stored = case.stored().await.expect("they are stored again");
+    assert!(!stored.contains("busy"), "{stored}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_scheduler_does_not_wait_for_a_server_that_hangs() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("its address"));
+    let config = json!({"clientType": "prometheus", "connectionString": url, "usageParams": {"extraParams": {"usageQueryTimeout": "5m"}}});
+    let config: UsageDbConfig = serde_json::from_value(config).expect("its form");
+    let (settings, _) = Settings::read(&config, None, &|_| None).expect("good settings");
+    let settings = Settings {
+        wait: seconds(3),
+        ..settings
+    };
+    let case = Case::start_with(settings, None).await;
+    assert!(!case.meter.is_known(1));
+    tokio::time::sleep(seconds(3)).await;
+    assert!(case.meter.is_known(1));
+    drop(listener);
 }
 
 #[tokio::test(start_paused = true)]

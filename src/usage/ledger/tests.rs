@@ -61,6 +61,23 @@ fn usage_older_by_a_half_life_has_half_the_weight() {
 }
 
 #[test]
+fn usage_is_counted_after_the_clock_was_set_back() {
+    for half_life in [None, Some(HOUR)] {
+        let mut ledger = Ledger::new(Window::Sliding(10 * HOUR), half_life);
+        ledger.capacity([0, 0, 2], Time(50 * HOUR));
+        ledger.hold(&name("a"), [0, 0, 1], Time(50 * HOUR));
+        assert_eq!(gpus(&ledger.usage(Time(53 * HOUR)), "a"), 0.5);
+        assert_eq!(gpus(&ledger.usage(Time(51 * HOUR)), "a"), 0.5, "two hours back");
+        ledger.hold(&name("a"), [0; 3], Time(51 * HOUR));
+        ledger.hold(&name("b"), [0, 0, 2], Time(51 * HOUR));
+        let usage = ledger.usage(Time(52 * HOUR));
+        assert!(gpus(&usage, "b") > gpus(&usage, "a"), "{usage:?}");
+        let usage = ledger.usage(Time(61 * HOUR + 30 * 60 * SECOND));
+        assert!(gpus(&usage, "a") < 1e-6, "the window has passed: {usage:?}");
+    }
+}
+
+#[test]
 fn tumbling_windows_reset_usage_at_their_start() {
     let window = Window::Tumbling {
         size: HOUR,
