@@ -9,6 +9,8 @@ mod queues;
 mod what_if;
 mod workloads;
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,6 +26,9 @@ pub use workloads::{
     Held, Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList,
     WorkloadOrder, WorkloadState,
 };
+
+/// Maximum age of a list when it is answered: each replica caches what it has read.
+pub const OLDEST: Duration = Duration::from_secs(10);
 
 /// Amounts of the resources that queues share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,9 +4,10 @@
 mod credentials;
 mod flags;
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use axum::body::{Body, Bytes};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -23,6 +24,8 @@ pub use flags::{Kubeconfig, Subject, Token, Where};
 /// Limits on the time and the size of a response.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 const ANSWER_MAX: usize = 256 << 20;
+/// The type of all that is sent.
+const MANIFESTS: &str = "application/yaml";
 /// Interval at which an operator that is busy is asked again.
 const BUSY: Duration = Duration::from_secs(2);
 
@@ -94,7 +97,9 @@ pub async fn api_server(kubeconfig: &Kubeconfig, request: Duration) -> anyhow::R
 /// A client of an operator's HTTP API.
 pub struct Client {
     way: Way,
-    token: String,
+    token: Mutex<String>,
+    /// The source of the token, for another one when it expires; `None`: the token stays.
+    source: Option<Connection>,
     /// The API server, if a kubeconfig leads to one.
     cluster: Option<Cluster>,
     /// Whether control characters in answers stay as they are.
@@ -108,6 +113,22 @@ enum Way {
     Proxied(kube::Client, String),
 }
 
+/// The operator's refusal of a request.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct Denied {
+    status: StatusCode,
+    text: String,
+}
+
+/// Whether an error is the operator's refusal of a request for which the caller lacks a right.
+#[must_use]
+pub fn is_forbidden(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<Denied>()
+        .is_some_and(|denied| denied.status == StatusCode::FORBIDDEN)
+}
+
 impl Client {
     /// For an address, with a token: `unikai demo` uses it for its own operator.
     #[cfg(feature = "devcluster")]
@@ -115,7 +136,8 @@ impl Client {
     pub fn direct(url: String, token: String) -> Self {
         Self {
             way: Way::Direct(url),
-            token,
+            token: Mutex::new(token),
+            source: None,
             cluster: None,
             verbatim: false,
         }
@@ -139,7 +161,8 @@ impl Client {
         };
         Ok(Self {
             way,
-            token,
+            token: Mutex::new(token),
+            source: Some(connection.clone()),
             cluster,
             verbatim: false,
         })
@@ -190,39 +213,75 @@ impl Client {
         Ok(whole)
     }
 
-    /// Sends a POST request.
+    /// Sends manifests with a POST request.
     ///
     /// # Errors
     /// When the operator cannot be reached or refuses.
-    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: Vec<u8>) -> anyhow::Result<T> {
-        self.ask(Method::POST, path, body).await
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, manifests: String) -> anyhow::Result<T> {
+        self.ask(Method::POST, path, manifests.into_bytes()).await
     }
 
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<T> {
+        self.ask_within(MAX_WAIT, method, path, body).await
+    }
+
+    /// An operator that is busy is asked again; if it is busy all the time, it says so in the error.
+    async fn ask_within<T: DeserializeOwned>(
+        &self,
+        max_wait: Duration,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> anyhow::Result<T> {
         let path = format!("/api/v1{path}");
+        let busy = Mutex::new(None);
         let asked = async {
+            let mut renewed = false;
             loop {
                 let answer = self.send(method.clone(), &path, body.clone()).await?;
-                if answer.0 != StatusCode::TOO_MANY_REQUESTS {
-                    return Ok(answer);
+                match answer.0 {
+                    // Others have their turns before.
+                    StatusCode::TOO_MANY_REQUESTS => {
+                        *busy.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                        tokio::time::sleep(BUSY).await;
+                    }
+                    StatusCode::UNAUTHORIZED if !renewed => {
+                        renewed = true;
+                        if !Box::pin(self.renew()).await? {
+                            return Ok(answer);
+                        }
+                    }
+                    _ => return Ok(answer),
                 }
-                // Others have their turns before.
-                tokio::time::sleep(BUSY).await;
             }
         };
-        let asked = tokio::time::timeout(MAX_WAIT, asked).await;
-        let (status, bytes) =
-            asked.unwrap_or_else(|_| Err(anyhow!("{path}: no answer in {} s", MAX_WAIT.as_secs())))?;
+        let asked = tokio::time::timeout(max_wait, asked).await;
+        let busy = busy.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let unanswered = || busy.with_context(|| format!("{path}: no answer in {} s", max_wait.as_secs()));
+        let (status, bytes) = asked.unwrap_or_else(|_| unanswered())?;
         if status.is_success() {
             return self
                 .decode(&bytes)
                 .with_context(|| format!("{path}: the answer cannot be read"));
         }
-        let text = String::from_utf8_lossy(&bytes);
-        match serde_json::from_slice::<Problem>(&bytes) {
-            Ok(Problem { error }) => bail!("{}", show::escaped_lines(&error)),
-            Err(_) => bail!("{path}: {status}: {}", show::escaped_lines(&refusal(&text))),
-        }
+        let text = match serde_json::from_slice::<Problem>(&bytes) {
+            Ok(Problem { error }) => show::escaped_lines(&error),
+            Err(_) => {
+                let text = String::from_utf8_lossy(&bytes);
+                format!("{path}: {status}: {}", show::escaped_lines(&refusal(&text)))
+            }
+        };
+        Err(Denied { status, text }.into())
+    }
+
+    /// Finds the token once more, as it may have expired. Returns whether it is another one.
+    async fn renew(&self) -> anyhow::Result<bool> {
+        let Some(source) = &self.source else { return Ok(false) };
+        let Credentials { token, .. } = credentials::find(source).await?;
+        let mut known = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_another = *known != token;
+        *known = token;
+        Ok(is_another)
     }
 
     fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> serde_json::Result<T> {
@@ -238,7 +297,7 @@ impl Client {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONTENT_TYPE, MANIFESTS)
             .body(body.into())?;
         let answer = self.forward(request).await?;
         let status = answer.status();
@@ -253,17 +312,10 @@ impl Client {
     pub async fn forward(&self, request: Request<Bytes>) -> anyhow::Result<Response<Body>> {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (address, name, token) = match &self.way {
-            Way::Direct(url) => (
-                format!("{url}{path}"),
-                header::AUTHORIZATION,
-                format!("Bearer {}", self.token),
-            ),
-            Way::Proxied(_, service) => (
-                format!("{service}{path}"),
-                HeaderName::from_static(named::TOKEN),
-                self.token.clone(),
-            ),
+            Way::Direct(url) => (format!("{url}{path}"), header::AUTHORIZATION, format!("Bearer {token}")),
+            Way::Proxied(_, service) => (format!("{service}{path}"), HeaderName::from_static(named::TOKEN), token),
         };
         parts.uri = address.parse()?;
         parts.headers.insert(name, HeaderValue::from_str(&token)?);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio_util::sync::CancellationToken;
 
@@ -187,16 +187,18 @@ async fn lend_nodes(args: &Args, kubeconfig: &Path, end: &CancellationToken) -> 
         },
         ..WorldOptions::default()
     };
-    let mut world = World::start(client, options)
-        .await
-        .context("the simulated nodes cannot be registered")?;
+    let started = World::start(client, options).await.map_err(|error| match error {
+        kube::Error::Api(status) => anyhow!("{}", status.message),
+        error => error.into(),
+    });
+    let mut world = started.context("the simulated nodes cannot be registered")?;
     say!(
         "The cluster has simulated nodes ({}) until Ctrl-C ends them.",
         args.nodes.describe()
     );
     let outcome = tokio::select! {
         () = end.cancelled() => Ok(()),
-        reason = world.wait() => Err(anyhow::anyhow!(reason)),
+        reason = world.wait() => Err(anyhow!(reason)),
     };
     let left = take_nodes_away(world).await;
     outcome.and(left)
@@ -288,3 +290,6 @@ impl Drop for KubeconfigFile {
         let _ = fs::remove_file(&self.path);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,17 +1,18 @@
 //! `unikai drain`: holds a queue and those below it, so that nothing is started there any more, and evicts what runs there if requested.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use kube::Api;
 use tokio::time::{Instant, sleep};
 
-use super::client::{Client, Connection, Subject};
+use super::client::{Client, Connection, Subject, is_forbidden};
 use super::evict::{self, LOOK, placed};
 use super::hold::{reason, set};
 use super::output::say;
 use crate::api::Queue;
-use crate::api::views::{QueueList, Workload, WorkloadList};
+use crate::api::views::{OLDEST, QueueList, Workload, WorkloadList};
 
 /// Arguments of `unikai drain`.
 #[derive(Debug, clap::Args)]
@@ -46,7 +47,8 @@ Examples:
   unikai drain queue team --undo
 
 It takes the right to patch queues.scheduling.run.ai; to evict, also to see the workloads, to get pods and to create
-pods/eviction in their namespaces. Disruption budgets hold.";
+pods/eviction in their namespaces. With the right to list queues it also tells whether workloads in other namespaces
+still run there. Disruption budgets hold.";
 
 /// What can be drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -83,26 +85,27 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     set(&queues, name, Some(&args.reason)).await?;
     say!("queue {name} is held: nothing is started in it and below it");
     if args.policy == Policy::HoldAndEvict {
-        evict_all(&client, name, args.how).await?;
+        evict_all(&client, name, args.how, OLDEST + LOOK).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Evicts the pods of the queue and the queues below it, until none is left.
-async fn evict_all(client: &Client, queue: &str, how: evict::Evictions) -> anyhow::Result<()> {
-    let (deadline, mut trouble) = (Instant::now() + how.timeout, None);
-    // The operator caches its lists, so the first may be older than the hold, and lack a pod that was started just before it.
-    let mut first = None;
+/// Evicts the pods of the queue and the queues below it, until none is left. Each replica caches its lists, for up to `oldest`: until then they may lack a
+/// pod that was started just before the hold.
+async fn evict_all(client: &Client, queue: &str, how: evict::Evictions, oldest: Duration) -> anyhow::Result<()> {
+    // A shorter timeout would end before it can be seen that nothing runs.
+    let (deadline, mut trouble) = (Instant::now() + how.timeout.max(oldest + LOOK), None);
+    let recent = Instant::now() + oldest;
     loop {
+        let is_recent = Instant::now() >= recent;
         let list: WorkloadList = client.list(&format!("/workloads?queue={queue}")).await?;
         let runs = |workload: &&Workload| workload.pods.running + workload.pods.leaving > 0;
         let running: Vec<&Workload> = list.workloads.iter().filter(runs).collect();
         let noted = list.workloads.iter().all(|workload| workload.held.is_some());
-        let recent = list.meta.as_of > *first.get_or_insert(list.meta.as_of);
-        if noted && recent && running.is_empty() {
+        if noted && is_recent && running.is_empty() {
             break;
         }
-        if Instant::now() > deadline {
+        if is_recent && Instant::now() > deadline {
             let over = || match running.len() {
                 0 => anyhow!("timeout: the operator has not seen the hold of queue {queue}"),
                 still => anyhow!("timeout: {still} workloads of queue {queue} still run"),
@@ -125,7 +128,13 @@ async fn evict_all(client: &Client, queue: &str, how: evict::Evictions) -> anyho
         }
         sleep(LOOK).await;
     }
-    let all: QueueList = client.get("/queues").await?;
+    let all: QueueList = match client.get("/queues").await {
+        Err(error) if is_forbidden(&error) => {
+            say!("queue {queue} is empty as far as you may see: you may not list queues");
+            return Ok(());
+        }
+        all => all?,
+    };
     let hidden = all.queues.iter().find(|known| known.name == queue);
     match hidden.map_or(0, |queue| queue.running) {
         0 => say!("queue {queue} is empty"),

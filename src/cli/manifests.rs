@@ -15,8 +15,10 @@ use serde::Deserialize as _;
 use super::{crds, output};
 use crate::api::limits;
 use crate::api::names::{label, object};
+use crate::components;
 use crate::components::fractions::IMAGE;
 use crate::components::grouping::readable::OWNERS;
+use crate::components::pods::OwnPods;
 use crate::kinds::{Condition, Kind};
 
 /// The image where none is given.
@@ -80,6 +82,21 @@ impl Args {
             reservation_service_account: object::RESERVATION_SERVICE_ACCOUNT.to_owned(),
             scale_adjust_namespace: object::SCALE_ADJUST_NAMESPACE.to_owned(),
             scale_adjust_service_account: object::SCALE_ADJUST_SERVICE_ACCOUNT.to_owned(),
+        }
+    }
+
+    /// The arguments for an operator with these settings.
+    fn for_operator(settings: &components::Settings) -> Self {
+        let OwnPods { reservation, scaling } = &settings.own_pods;
+        Self {
+            scheduler_name: settings.scheduler_name.clone(),
+            queue_label_key: settings.queue_label_key.clone(),
+            node_pool_label_key: settings.pools.key.clone(),
+            reservation_namespace: reservation.namespace.clone(),
+            reservation_service_account: reservation.name.clone(),
+            scale_adjust_namespace: scaling.namespace.clone(),
+            scale_adjust_service_account: scaling.name.clone(),
+            ..Self::with_image(DEFAULT_IMAGE)
         }
     }
 
@@ -183,6 +200,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// The files of `manifests/`: names and contents, in the order of their names, which is the order to apply them in.
 pub fn files(image: &str) -> Vec<(String, String)> {
     files_of(&Args::with_image(image))
+}
+
+/// The files of `manifests/` and `manifests/gpu-sharing/` for an operator with these settings.
+pub fn files_with(settings: &components::Settings) -> Vec<(String, String)> {
+    let args = Args::for_operator(settings);
+    let mut files = files_of(&args);
+    files.extend(gpu_sharing_of(&args));
+    files
 }
 
 fn files_of(args: &Args) -> Vec<(String, String)> {

@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail, ensure};
 use kube::Api;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, Connection, Subject, Where};
 use super::evict::{self, LOOK, placed};
 use super::hold::{Kind, Refused, set};
 use super::output::say;
 use crate::api::PodGroup;
+use crate::operator::shutdown;
 
 /// Arguments of `unikai requeue`.
 #[derive(Debug, clap::Args)]
@@ -59,30 +61,40 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     );
     let there = evict::read(client.cluster()?, &namespace, &pods).await?;
     evict::refuse_lone(&there, args.how.force)?;
-    let api: Api<PodGroup> = Api::namespaced(client.cluster()?.api.clone(), &namespace);
     // One that is held otherwise stays so.
     if held.is_some() && !left {
         evict_all(&client, &namespace, name, deadline).await?;
         say!("podgroup {namespace}/{name} is held, and waits");
         return Ok(ExitCode::SUCCESS);
     }
-    let evicted = async {
+    let end = CancellationToken::new();
+    tokio::spawn(shutdown::on_signal(end.clone()));
+    evict_held(&client, &namespace, name, deadline, &end).await?;
+    say!("podgroup {namespace}/{name} is queued again");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Evicts the pods while the pod group is held, and releases it then, also if the command is to end before.
+async fn evict_held(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    deadline: Instant,
+    end: &CancellationToken,
+) -> anyhow::Result<()> {
+    let api: Api<PodGroup> = Api::namespaced(client.cluster()?.api.clone(), namespace);
+    let evicted = end.run_until_cancelled(async {
         set(&api, name, Some(REASON)).await?;
-        evict_all(&client, &namespace, name, deadline).await
-    };
-    let evicted = tokio::select! {
-        evicted = evicted => evicted,
-        _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
-    };
+        evict_all(client, namespace, name, deadline).await
+    });
+    let evicted = evicted.await.unwrap_or_else(|| Err(anyhow!("interrupted")));
     // Without an answer it may be held, too.
     if !evicted.as_ref().is_err_and(anyhow::Error::is::<Refused>) {
         // The pod group of a single pod may have been deleted with it.
         let released = set(&api, name, None).await;
         released.with_context(|| format!("still held: unikai release podgroup {name} -n {namespace}"))?;
     }
-    evicted?;
-    say!("podgroup {namespace}/{name} is queued again");
-    Ok(ExitCode::SUCCESS)
+    evicted
 }
 
 /// Evicts all pods that hold resources on a node, once the scheduler has read the hold.
@@ -112,3 +124,6 @@ async fn is_gone(client: &Client, namespace: &str, name: &str) -> anyhow::Result
     let api: Api<PodGroup> = Api::namespaced(client.cluster()?.api.clone(), namespace);
     Ok(api.get_opt(name).await?.is_none())
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::progress::ProgressLine;
+use super::show::{add_line, escaped};
 use crate::components::admission::pods::PodContext;
 use crate::components::admission::pods::queue_label::{Source, Workload};
 use crate::components::admission::review::{Document, Operation, Verdict};
@@ -64,12 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let mut status = ExitCode::SUCCESS;
     let mut questions: Vec<_> = args.files.iter().map(|file| (file, cases(file, &args))).collect();
-    case::share_queues(
-        questions
-            .iter_mut()
-            .filter_map(|(_, cases)| cases.as_mut().ok())
-            .flatten(),
-    );
+    case::share(questions.iter_mut().filter_map(|(_, cases)| cases.as_mut().ok()));
     let objects = questions
         .iter()
         .filter_map(|(_, cases)| cases.as_ref().ok())
@@ -84,7 +80,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 status = ExitCode::FAILURE;
                 match args.output {
                     Format::Json => writeln!(out, "{}", json!({"file": name, "error": format!("{error:#}")}))?,
-                    Format::Text => writeln!(out, "{name}: {error:#}")?,
+                    Format::Text => writeln!(out, "{name}: {}", escaped(&format!("{error:#}")))?,
                 }
                 continue;
             }
@@ -119,18 +115,18 @@ fn review(case: &Case) -> Reviewed {
         kind,
         request,
         settings,
-        queues,
+        existing,
         ..
     } = case;
     let verdict = match kind {
         Kind::Pod => return review_pod(case),
         Kind::Queue => {
-            let find = |name: &str| queues.get(name).cloned();
+            let find = |name: &str| existing.queues.get(name).cloned();
             let hints = case.hints(|| hints::of_queue(request, &find, settings.queue_rules.quotas));
             queues::validate(request, &find, settings.queue_rules).warn(hints)
         }
         Kind::PodGroup => {
-            pod_groups::validate(request).warn(case.hints(|| hints::of_pod_group(request, &case.priority_classes)))
+            pod_groups::validate(request).warn(case.hints(|| hints::of_pod_group(request, &existing.priority_classes)))
         }
         Kind::Topology => topologies::validate(request),
         Kind::Other => Verdict::allow(),
@@ -150,7 +146,7 @@ fn review_pod(case: &Case) -> Reviewed {
     let mut warnings = Vec::new();
     let creation = request.operation == Operation::Create;
     if creation {
-        let hints = case.hints(|| hints::of_pod(&request, &case.priority_classes, settings));
+        let hints = case.hints(|| hints::of_pod(&request, &case.existing.priority_classes, settings));
         let mutated = pods::mutate(&request, CONTEXT, settings).warn(hints);
         if !mutated.is_allowed() {
             return Reviewed {
@@ -176,18 +172,20 @@ fn review_pod(case: &Case) -> Reviewed {
 
 /// The queue of a pod of a manifest, if the manifests contain queues. A pod without a queue runs in the default queue, which every cluster has.
 fn workload(case: &Case) -> Option<Workload> {
-    if !case.is_manifest || case.queues.is_empty() {
+    let existing = &case.existing;
+    if !case.is_manifest || existing.queues.is_empty() {
         return None;
     }
     let label = format!("/metadata/labels/{}", case.settings.queue_label_key.replace('/', "~1"));
     let object = case.request.object.value();
     let own = object.pointer(&label).and_then(Value::as_str);
-    let (queue, source) = match (own.filter(|queue| !queue.is_empty()), &case.namespace_queue) {
+    let of_namespace = existing.namespace_queues.get(&case.request.namespace);
+    let (queue, source) = match (own.filter(|queue| !queue.is_empty()), of_namespace) {
         (Some(own), _) => (own.to_owned(), Source::Pod),
         (None, Some(queue)) => (queue.clone(), Source::PodContext),
         (None, None) => return None,
     };
-    let tree = case.queues.values().map(|queue| &**queue).collect();
+    let tree = existing.queues.values().map(|queue| &**queue).collect();
     Some(Workload { queue, source, tree })
 }
 
@@ -256,25 +254,32 @@ fn line(file: &str, case: &Case, reviewed: &Reviewed) -> Value {
 
 fn text(case: &Case, reviewed: &Reviewed) -> String {
     let Reviewed { verdict, object } = reviewed;
-    let name = &case.request.name;
+    let mut text = String::new();
+    let (kind, name) = (case.kind.name(), &case.request.name);
     if let Some(why) = unreviewed(case) {
         let object = case.request.object.value();
-        return format!(
-            "{} {name}: not reviewed: {why}\n",
-            object["kind"].as_str().unwrap_or_default()
-        );
+        let kind = object["kind"].as_str().unwrap_or_default();
+        add_line(&mut text, &format!("{kind} {name}: not reviewed: {why}"));
+        return text;
     }
-    let mut text = match &verdict.denial {
-        Some(denial) => format!("{} {name}: denied: {}\n", case.kind.name(), denial.message),
-        None => format!("{} {name}: allowed\n", case.kind.name()),
-    };
+    match &verdict.denial {
+        Some(denial) => {
+            let mut message = denial.message.lines();
+            let first = message.next().unwrap_or_default();
+            add_line(&mut text, &format!("{kind} {name}: denied: {first}"));
+            for more in message {
+                add_line(&mut text, &format!("    {more}"));
+            }
+        }
+        None => add_line(&mut text, &format!("{kind} {name}: allowed")),
+    }
     for warning in &verdict.warnings {
-        text += &format!("  warning: {warning}\n");
+        add_line(&mut text, &format!("  warning: {warning}"));
     }
     if let Some(after) = object {
         let changes = json_patch::diff(&lean(case.request.object.value()), after);
         for change in &changes.0 {
-            text += &format!("  {change}\n");
+            add_line(&mut text, &format!("  {change}"));
         }
     }
     text

@@ -83,6 +83,12 @@ pub fn escape_strings(answer: &mut Value) {
     }
 }
 
+/// Adds a line to a text, escaped.
+pub fn add_line(text: &mut String, line: &str) {
+    text.push_str(&escaped(line));
+    text.push('\n');
+}
+
 /// How tables are printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {

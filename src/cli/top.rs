@@ -44,22 +44,31 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Before the screen is switched, so that an error stays readable.
-    let mut drawn = picture(&client, lines()).await?;
+    let mut last = picture(&client, lines()).await?;
     show::print(OTHER_SCREEN)?;
     let mut end = std::pin::pin!(tokio::signal::ctrl_c());
+    draw(&last)?;
     loop {
-        draw(&drawn)?;
         tokio::select! {
             _ = &mut end => break,
             () = tokio::time::sleep(Duration::from_secs(args.interval)) => {}
         }
-        drawn = match picture(&client, lines()).await {
-            Ok(picture) => picture,
-            Err(error) => format!("{}\n{drawn}", first_line(&format!("{error:#}"))),
-        };
+        let update = picture(&client, lines()).await;
+        draw(&updated(update, &mut last))?;
     }
     show::print(BACK)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What to draw after an update: the new picture, or the error above the last picture.
+fn updated(update: anyhow::Result<String>, last: &mut String) -> String {
+    match update {
+        Ok(picture) => {
+            last.clone_from(&picture);
+            picture
+        }
+        Err(error) => format!("{}\n{last}", first_line(&format!("{error:#}"))),
+    }
 }
 
 fn first_line(text: &str) -> &str {
@@ -125,3 +134,6 @@ fn summary(nodes: Option<&[Node]>, workloads: &[Workload], look: &Look) -> Strin
     row.push(format!("Workloads {}, {waiting} of them wait", workloads.len()));
     table(&[row])
 }
+
+#[cfg(test)]
+mod tests;

@@ -312,7 +312,7 @@ const CONFIG: &[Field] = &[
         "spec.admission.blockNvidiaVisibleDevices",
         "--block-nvidia-visible-devices",
         "false",
-        "Whether NVIDIA_VISIBLE_DEVICES of containers is overridden, so that they cannot choose GPUs",
+        "Whether NVIDIA_VISIBLE_DEVICES of containers is overridden, ephemeral ones included, so that they cannot choose GPUs",
     ),
     nothing("spec.admission.webhook", ADDRESSES),
     components(

@@ -11,8 +11,9 @@ use crate::api::quantity::Amount;
 use crate::api::shard::SchedulingShardSpec;
 use crate::engine::input::Millis;
 
-/// Limit on jobs, nodes and queues, so that a typing error in a number ends with a message.
+/// Limit on jobs, their pods, nodes and queues, so that a typing error in a number ends with a message.
 const MOST: usize = 1_000_000;
+const TOO_MANY: &str = "too many";
 
 /// A scenario, as a user writes it.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -291,7 +292,6 @@ pub const PRIORITY: i32 = 50;
 
 impl Workload {
     fn jobs(&self) -> anyhow::Result<impl Iterator<Item = Job> + '_> {
-        ensure!(self.count <= MOST && self.pods <= MOST, "too many");
         ensure!(self.pods > 0, "pods: must be above 0");
         let gpu = thousandths(self.gpus).context("gpus")?;
         let shape = Shape {
@@ -319,6 +319,7 @@ impl Generator {
     fn expand(&self) -> anyhow::Result<(Vec<Queue>, Vec<Job>)> {
         let (mut queues, mut jobs) = (Vec::new(), Vec::new());
         for cohort in &self.cohorts {
+            ensure!(queues.len().saturating_add(cohort.count) <= MOST, TOO_MANY);
             for number in 0..cohort.count {
                 let parent = numbered(&cohort.class_name, number, cohort.count);
                 queues.push(Queue {
@@ -327,13 +328,13 @@ impl Generator {
                     ..Queue::default()
                 });
                 for set in &cohort.queues_sets {
+                    ensure!(queues.len().saturating_add(set.count) <= MOST, TOO_MANY);
                     for number in 0..set.count {
                         let name = format!("{parent}-{}", numbered(&set.class_name, number, set.count));
                         queues.push(self.queue(&name, &parent, set));
-                        set.workloads_sets
-                            .iter()
-                            .for_each(|set| self.jobs(&name, set, &mut jobs));
-                        ensure!(jobs.len() <= MOST && queues.len() <= MOST, "too many");
+                        for set in &set.workloads_sets {
+                            self.jobs(&name, set, &mut jobs)?;
+                        }
                     }
                 }
             }
@@ -365,10 +366,15 @@ impl Generator {
         }
     }
 
-    fn jobs(&self, queue: &str, set: &WorkloadsSet, jobs: &mut Vec<Job>) {
+    fn jobs(&self, queue: &str, set: &WorkloadsSet, jobs: &mut Vec<Job>) -> anyhow::Result<()> {
+        ensure!(set.creation_interval_ms >= 0, "creationIntervalMs: below 0");
         for class in &set.workloads {
-            for number in 0..set.count.min(MOST) {
-                let request = (class.request * 1_000.0).round() as i64;
+            let wrong = || format!("class {:?}", class.class_name);
+            ensure!(jobs.len().saturating_add(set.count) <= MOST, TOO_MANY);
+            ensure!(class.runtime_ms >= 0, "{}: runtimeMs: below 0", wrong());
+            let request = (class.request * 1_000.0).round() as i64;
+            ensure!(request >= 0, "{}: request: below 0", wrong());
+            for number in 0..set.count {
                 let (gpu, cpu) = if self.gpus { (request, 1) } else { (0, request) };
                 jobs.push(Job {
                     name: format!("{queue}-{}-{number}", class.class_name),
@@ -387,6 +393,7 @@ impl Generator {
                 });
             }
         }
+        Ok(())
     }
 }
 
@@ -404,8 +411,10 @@ impl Scenario {
     /// # Errors
     /// If they are invalid.
     pub fn expand(&self, more: Vec<Job>) -> anyhow::Result<(Vec<Queue>, Vec<Job>)> {
-        let (mut queues, mut jobs) = (self.queues.clone(), more);
+        let (mut queues, mut jobs, mut pods) = (self.queues.clone(), more, 0_usize);
         for workload in &self.workloads {
+            pods = pods.saturating_add(workload.count.saturating_mul(workload.pods));
+            ensure!(pods <= MOST, "there are more than {MOST} pods");
             let expanded = workload
                 .jobs()
                 .with_context(|| format!("workload {:?}", workload.name))?;
@@ -417,7 +426,14 @@ impl Scenario {
             queues.extend(its);
             jobs.extend(theirs);
         }
-        let mut known: BTreeSet<String> = queues.iter().map(|queue| queue.name.clone()).collect();
+        let mut known = BTreeSet::new();
+        for queue in &queues {
+            ensure!(
+                known.insert(queue.name.clone()),
+                "two queues are called {:?}",
+                queue.name
+            );
+        }
         for job in &jobs {
             if known.insert(job.queue.clone()) {
                 queues.push(Queue {
@@ -453,7 +469,9 @@ impl Scenario {
         let mut machines = Vec::new();
         for nodes in &self.nodes {
             let wrong = || format!("nodes {:?}", nodes.name);
-            ensure!(nodes.count <= MOST, "{}: too many", wrong());
+            let all = machines.len().saturating_add(nodes.count);
+            ensure!(all <= MOST, "{}: {TOO_MANY}", wrong());
+            ensure!(nodes.gpus >= 0, "{}: gpus: below 0", wrong());
             let (cpu, memory) = (
                 amount(&nodes.cpu, 1_000).with_context(wrong)?,
                 amount(&nodes.memory, 1).with_context(wrong)?,
@@ -520,6 +538,7 @@ fn numbered(name: &str, number: usize, count: usize) -> String {
 fn amount(text: &str, parts: i64) -> anyhow::Result<i64> {
     let amount: Amount = text.parse().with_context(|| format!("{text:?} is not a quantity"))?;
     let read = if parts == 1_000 { amount.milli() } else { amount.units() };
+    ensure!(read >= 0, "{text:?} is less than 0");
     Ok(read)
 }
 

@@ -1,5 +1,5 @@
 use super::report::QueueReport;
-use super::{Report, Scenario, jobs, run};
+use super::{Report, Scenario, jobs, openb, run};
 
 const TWO_TEAMS: &str = include_str!("../../docs/examples/two-teams.yaml");
 
@@ -195,10 +195,68 @@ fn invalid_scenarios_are_refused_with_the_reason() {
     ] {
         assert_eq!(refused(&with(workload)), says);
     }
+    for (scenario, says) in [
+        ("nodes: [{name: n}, {name: n}]", "two nodes are called \"n\""),
+        (
+            "nodes: [{name: n, count: 2}, {name: n-1}]",
+            "two nodes are called \"n-1\"",
+        ),
+        ("queues: [{name: q}, {name: q}]", "two queues are called \"q\""),
+        (
+            "{queues: [{name: c}], generator: {cohorts: [{className: c, queuesSets: []}]}}",
+            "two queues are called \"c\"",
+        ),
+        ("nodes: [{name: n, gpus: -1}]", "nodes \"n\": gpus: below 0"),
+        ("nodes: [{name: n, cpu: '-1'}]", "nodes \"n\": \"-1\" is less than 0"),
+        (
+            "generator: {cohorts: [{className: c, queuesSets: [{className: q, workloadsSets: [
+                {workloads: [{className: w, runtimeMs: 1, request: -1}]}]}]}]}",
+            "generator: class \"w\": request: below 0",
+        ),
+    ] {
+        assert_eq!(refused(scenario), says);
+    }
     let shard = "{shard: {actions: {dance: {enabled: true}}, usageDBConfig: {clientType: builtin}}}";
     assert!(
         refused(shard).starts_with("shard: spec.actions: \"dance\" is not an action"),
         "{}",
         refused(shard)
+    );
+}
+
+#[test]
+fn numbers_that_would_take_all_memory_are_refused() {
+    for (scenario, says) in [
+        (
+            "workloads: [{name: a, queue: q, duration: 1s, count: 100000, pods: 100000}]",
+            "there are more than 1000000 pods",
+        ),
+        (
+            "workloads: [{name: a, queue: q, duration: 1s, pods: 600000}, {name: b, queue: q, duration: 1s, pods: 600000}]",
+            "there are more than 1000000 pods",
+        ),
+        ("nodes: [{name: a}, {name: b, count: 1000000}]", "nodes \"b\": too many"),
+        (
+            "generator: {cohorts: [{className: c, count: 1000000000000, queuesSets: []}]}",
+            "generator: too many",
+        ),
+        (
+            "generator: {cohorts: [{className: c, queuesSets: [{className: q, workloadsSets: [
+                {count: 1000000000000, workloads: [{className: w, runtimeMs: 1, request: 1}]}]}]}]}",
+            "generator: too many",
+        ),
+    ] {
+        assert_eq!(refused(scenario), says);
+    }
+}
+
+#[test]
+fn a_node_of_a_trace_and_one_of_the_scenario_have_different_names() {
+    let scenario = Scenario::read("nodes: [{name: n, gpus: 8}]").expect("a scenario");
+    let nodes = openb::nodes("sn,cpu_milli,memory_mib,gpu\nn,1000,1,1\n").expect("a table of nodes");
+    let report = run(&scenario, nodes, Vec::new(), &mut |_, _| ());
+    assert_eq!(
+        report.map(|_| ()).unwrap_err().to_string(),
+        "two nodes are called \"n\""
     );
 }

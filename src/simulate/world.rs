@@ -37,6 +37,10 @@ pub fn run(
     advance: Advance<'_>,
 ) -> anyhow::Result<Report> {
     machines.extend(scenario.machines()?);
+    let mut names = BTreeSet::new();
+    if let Some(machine) = machines.iter().find(|machine| !names.insert(&*machine.name)) {
+        bail!("two nodes are called {:?}", machine.name);
+    }
     let (queues, jobs) = scenario.expand(jobs)?;
     let policy = from_shard(&scenario.shard, Policy::default());
     let policy = policy

@@ -265,19 +265,20 @@ fn words(right: &ResourceAttributes) -> String {
         .map_or_else(String::new, |sub| format!("/{sub}"));
     let group = right.group.as_ref().filter(|group| !group.is_empty());
     let group = group.map_or_else(String::new, |group| format!(".{group}"));
+    let name = right.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
     let within = right
         .namespace
         .as_ref()
         .map_or_else(String::new, |namespace| format!(" in {namespace}"));
     format!(
-        "{} {}{group}{subresource}{within}",
+        "{} {}{group}{subresource}{name}{within}",
         text(&right.verb),
         text(&right.resource)
     )
 }
 
 /// The rules of the manifests' ClusterRole, and of the Role of the same name in the operator's namespace.
-fn rights(namespace: &str) -> Vec<ResourceAttributes> {
+pub(super) fn rights(namespace: &str) -> Vec<ResourceAttributes> {
     let mut rights = Vec::new();
     for (_, yaml) in manifests::files("unikai:check") {
         for document in serde_yaml_ng::Deserializer::from_str(&yaml) {
@@ -309,7 +310,11 @@ fn of_rule(rule: &Value, namespace: Option<&String>) -> Vec<ResourceAttributes> 
         let words = rule[field].as_array().into_iter().flatten();
         words.filter_map(|word| word.as_str().map(ToOwned::to_owned)).collect()
     };
-    let names = list("resourceNames");
+    // Without names it is about all objects.
+    let mut names: Vec<Option<String>> = list("resourceNames").into_iter().map(Some).collect();
+    if names.is_empty() {
+        names.push(None);
+    }
     let mut rights = Vec::new();
     for group in list("apiGroups") {
         for resource in list("resources") {
@@ -318,15 +323,15 @@ fn of_rule(rule: &Value, namespace: Option<&String>) -> Vec<ResourceAttributes> 
                 None => (resource, None),
             };
             for verb in list("verbs") {
-                rights.push(ResourceAttributes {
+                rights.extend(names.iter().map(|name| ResourceAttributes {
                     group: Some(group.clone()),
                     resource: Some(resource.clone()),
                     subresource: subresource.clone(),
-                    verb: Some(verb),
-                    name: names.first().cloned(),
+                    verb: Some(verb.clone()),
+                    name: name.clone(),
                     namespace: namespace.cloned(),
                     ..ResourceAttributes::default()
-                });
+                }));
             }
         }
     }

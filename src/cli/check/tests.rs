@@ -578,3 +578,15 @@ fn the_namespace_of_reservation_pods_is_that_of_the_config_else_of_the_flag() {
     found.config = Some(of(binder("")));
     assert_eq!(found.reservation_namespace(), "by-flag");
 }
+
+#[test]
+fn a_right_to_several_objects_is_checked_for_each_of_them() {
+    let rights = seen::rights("kai-scheduler");
+    let named = rights.iter().filter(|right| {
+        let of = (right.verb.as_deref(), right.resource.as_deref());
+        of == (Some("update"), Some("validatingwebhookconfigurations"))
+    });
+    let names: Vec<Option<&str>> = named.map(|right| right.name.as_deref()).collect();
+    let wanted = [VALIDATING_WEBHOOK, QUEUE_WEBHOOK, POD_GROUP_WEBHOOK];
+    assert_eq!(names, wanted.map(Some));
+}

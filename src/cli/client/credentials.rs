@@ -1,6 +1,9 @@
 //! The caller's token: given by a flag, from the kubeconfig in any of its forms, or requested from the API server for a service account. A client
 //! certificate alone does not suffice, as it is not forwarded to the operator.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
 use anyhow::{Context, bail};
 use http::{HeaderValue, Request, Response, header};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -28,8 +31,14 @@ pub struct Credentials {
 
 /// Finds the credentials.
 pub async fn find(connection: &Connection) -> anyhow::Result<Credentials> {
-    let (config, address) = read(&connection.kubeconfig).await?;
-    let token = match (connection.token.named()?, &config) {
+    let named = connection.token.named()?;
+    let is_complete = named.is_some() && connection.url.is_some() && connection.kubeconfig.kubeconfig.is_none();
+    let (config, address) = match read(&connection.kubeconfig).await {
+        // With an address and a token no kubeconfig is needed.
+        Err(_) if is_complete => (None, None),
+        read => read?,
+    };
+    let token = match (named, &config) {
         (Some(token), _) => token,
         (None, Some(config)) => token(connection, config).await?,
         (None, None) => bail!("there is no token; name one with --token-file or UNIKAI_TOKEN, or a kubeconfig"),
@@ -39,22 +48,62 @@ pub async fn find(connection: &Connection) -> anyhow::Result<Credentials> {
 
 /// How to connect to the API server, and the operator's address in its kubeconfig.
 pub async fn read(flags: &flags::Kubeconfig) -> anyhow::Result<(Option<kube::Config>, Option<String>)> {
-    let options = KubeConfigOptions {
-        context: flags.context.clone(),
-        ..KubeConfigOptions::default()
-    };
     let file = match &flags.kubeconfig {
         Some(file) => Some(Kubeconfig::read_from(file).with_context(|| format!("--kubeconfig {}", file.display()))?),
-        None => Kubeconfig::read().ok(),
+        None => {
+            let default = std::env::home_dir().map(|home| home.join(".kube").join("config"));
+            usual(std::env::var_os("KUBECONFIG"), default)?
+        }
     };
-    if let Some(file) = file {
-        let address = address(&file, flags.context.as_deref());
-        let config = kube::Config::from_custom_kubeconfig(file, &options)
-            .await
-            .context("the kubeconfig")?;
-        return Ok((Some(bounded(config)), address));
+    of_context(file, flags.context.as_deref()).await
+}
+
+/// The kubeconfig of kubectl: the files that KUBECONFIG names, else the default file. `None`: there is none. As with kubectl, files that do not exist are left
+/// out; but if none of those that are named exists, that is an error.
+fn usual(named: Option<OsString>, default: Option<PathBuf>) -> anyhow::Result<Option<Kubeconfig>> {
+    let mut named: Vec<PathBuf> = std::env::split_paths(&named.unwrap_or_default()).collect();
+    named.retain(|path| !path.as_os_str().is_empty());
+    let may_exist = |path: &PathBuf| !matches!(path.try_exists(), Ok(false));
+    if named.iter().any(may_exist) {
+        named.retain(may_exist);
     }
-    Ok((kube::Config::incluster().ok().map(bounded), None))
+    let mut merged = None;
+    for path in named {
+        let about = || format!("KUBECONFIG {}", path.display());
+        let file = Kubeconfig::read_from(&path).with_context(about)?;
+        let before: Kubeconfig = merged.unwrap_or_default();
+        merged = Some(before.merge(file).with_context(about)?);
+    }
+    match (merged, default.filter(|path| path.exists())) {
+        (Some(merged), _) => Ok(Some(merged)),
+        (None, Some(path)) => {
+            let file = Kubeconfig::read_from(&path).with_context(|| path.display().to_string())?;
+            Ok(Some(file))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// How to connect to the API server by a context of a kubeconfig; without a kubeconfig, as the service account of the pod that this process runs in.
+async fn of_context(
+    file: Option<Kubeconfig>,
+    context: Option<&str>,
+) -> anyhow::Result<(Option<kube::Config>, Option<String>)> {
+    let options = KubeConfigOptions {
+        context: context.map(str::to_owned),
+        ..KubeConfigOptions::default()
+    };
+    match (file, context) {
+        (Some(file), context) => {
+            let address = address(&file, context);
+            let config = kube::Config::from_custom_kubeconfig(file, &options)
+                .await
+                .context("the kubeconfig")?;
+            Ok((Some(bounded(config)), address))
+        }
+        (None, Some(context)) => bail!("--context {context}: there is no kubeconfig; name one with --kubeconfig"),
+        (None, None) => Ok((kube::Config::incluster().ok().map(bounded), None)),
+    }
 }
 
 /// The configuration with a timeout for each request. The library would retry for more than a minute, without reporting the API server's responses.
@@ -173,6 +222,56 @@ mod tests {
                 .await
                 .unwrap();
             assert_eq!(own(&config).await.unwrap().as_deref(), expected, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_read_is_an_error_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let [broken, missing] = ["broken", "missing"].map(|name| folder.path().join(name));
+        std::fs::write(&broken, "clusters: 7").unwrap();
+        let named = |path: &PathBuf| Some(path.clone().into_os_string());
+        for (file, read) in [
+            (&broken, usual(named(&broken), None)),
+            (&missing, usual(named(&missing), Some(broken.clone()))),
+        ] {
+            let error = format!("{:#}", read.unwrap_err());
+            assert!(
+                error.starts_with(&format!("KUBECONFIG {}: ", file.display())),
+                "{error}"
+            );
+        }
+        let error = format!("{:#}", usual(Some(OsString::new()), Some(broken.clone())).unwrap_err());
+        assert!(error.starts_with(&format!("{}: ", broken.display())), "{error}");
+
+        // Only without a kubeconfig the service account of the pod counts, which has no contexts.
+        let none = usual(None, Some(missing)).unwrap();
+        assert!(none.is_none());
+        assert_eq!(
+            of_context(none, Some("prod")).await.unwrap_err().to_string(),
+            "--context prod: there is no kubeconfig; name one with --kubeconfig"
+        );
+    }
+
+    #[test]
+    fn files_that_do_not_exist_are_left_out_of_a_list_with_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let [valid, broken, missing] = ["valid", "broken", "missing"].map(|name| folder.path().join(name));
+        std::fs::write(&valid, "current-context: x").unwrap();
+        std::fs::write(&broken, "clusters: 7").unwrap();
+        let context = |files: [&PathBuf; 2]| {
+            let list = std::env::join_paths(files).unwrap();
+            usual(Some(list), None).map(|read| read.unwrap().current_context)
+        };
+        for files in [[&valid, &missing], [&missing, &valid]] {
+            assert_eq!(context(files).unwrap().as_deref(), Some("x"));
+        }
+        for (files, named) in [([&missing, &broken], &broken), ([&missing, &missing], &missing)] {
+            let error = format!("{:#}", context(files).unwrap_err());
+            assert!(
+                error.starts_with(&format!("KUBECONFIG {}: ", named.display())),
+                "{error}"
+            );
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::extract::Query;
 use axum::routing::get;
 use axum::{Json, Router};
+use http::HeaderMap;
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -15,18 +16,25 @@ use crate::api::views::{Explanation, Meta, Node};
 use crate::cli::show::Look;
 use crate::cli::{explain, jobs};
 
-/// A client of an operator that answers like this. Its API server answers at the same address.
-pub async fn served(router: Router) -> Client {
+/// The address of an operator that answers like this.
+async fn address(router: Router) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async { axum::serve(listener, router).await });
+    url
+}
+
+/// A client of an operator that answers like this. Its API server answers at the same address.
+pub async fn served(router: Router) -> Client {
+    let url = address(router).await;
     let mut config = kube::Config::new(url.parse().unwrap());
     // No certificates are needed, and there may be none.
     config.root_cert = Some(Vec::new());
     let api = kube::Client::try_from(config).unwrap();
     Client {
         way: Way::Direct(url),
-        token: "secret".to_owned(),
+        token: Mutex::new("secret".to_owned()),
+        source: None,
         cluster: Some(Cluster {
             api,
             namespace: "default".to_owned(),
@@ -90,6 +98,61 @@ async fn an_operator_that_is_busy_is_asked_again() {
     let client = served(Router::new().route("/api/v1/number", get(answer))).await;
     assert_eq!(client.get::<u32>("/number").await.unwrap(), 7);
     assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn an_operator_that_stays_busy_says_so() {
+    let answer = async || {
+        let error = "the operator simulates something for another caller";
+        (StatusCode::TOO_MANY_REQUESTS, Json(json!({"error": error})))
+    };
+    let client = served(Router::new().route("/api/v1/number", get(answer))).await;
+    let asked = client.ask_within::<u32>(Duration::from_millis(500), Method::GET, "/number", Vec::new());
+    let error = asked.await.unwrap_err().to_string();
+    assert_eq!(error, "the operator simulates something for another caller");
+}
+
+#[derive(clap::Parser)]
+struct Wrapped {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[tokio::test]
+async fn a_token_that_expired_is_read_once_more() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let answer = {
+        let asked = Arc::clone(&asked);
+        move |headers: HeaderMap| async move {
+            asked.fetch_add(1, Ordering::SeqCst);
+            let valid = headers[header::AUTHORIZATION] == "Bearer second";
+            (
+                if valid {
+                    StatusCode::OK
+                } else {
+                    StatusCode::UNAUTHORIZED
+                },
+                "7",
+            )
+        }
+    };
+    let url = address(Router::new().route("/api/v1/number", get(answer))).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "first").unwrap();
+    let args = ["test", "--url", &url, "--token-file", file.path().to_str().unwrap()];
+    let connection = <Wrapped as clap::Parser>::parse_from(args).connection;
+    let client = Client::open(&connection).await.unwrap();
+
+    // It is still the same: that does not help.
+    let error = client.get::<u32>("/number").await.unwrap_err();
+    assert_eq!(error.to_string(), "/api/v1/number: 401 Unauthorized: 7");
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+
+    std::fs::write(file.path(), "second").unwrap();
+    for _ in 0..2 {
+        assert_eq!(client.get::<u32>("/number").await.unwrap(), 7);
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 4);
 }
 
 /// A tenant named its topology so: the title of the terminal would be changed, and a row would be added to the table.

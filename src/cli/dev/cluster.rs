@@ -45,8 +45,8 @@ impl LocalCluster {
             .await
             .context("the embedded API server")?;
         let client = server.client(&Identity::admin()).await?;
-        if operator.is_some() {
-            install::manifests(&client)
+        if let Some(settings) = &operator {
+            install::manifests(&client, &settings.common.components)
                 .await
                 .context("the manifests cannot be applied")?;
         }

@@ -13,15 +13,16 @@ use serde::Deserialize;
 
 use crate::api::names::annotation;
 use crate::cli::manifests;
+use crate::components;
 
-/// Creates the objects and waits until the API server serves the custom resources.
+/// Creates the objects for an operator with these settings, and waits until the API server serves the custom resources.
 ///
 /// # Errors
 /// When an object cannot be created; one that exists is left as it is.
-pub(super) async fn manifests(client: &Client) -> anyhow::Result<()> {
+pub(super) async fn manifests(client: &Client, settings: &components::Settings) -> anyhow::Result<()> {
     let discovery = Discovery::new(client.clone()).run().await?;
     let mut definitions = Vec::new();
-    for object in objects()? {
+    for object in objects(settings)? {
         let kind = object
             .types
             .as_ref()
@@ -60,10 +61,9 @@ pub(in crate::cli) async fn yaml(client: &Client, text: &str) -> anyhow::Result<
 }
 
 /// The objects of the manifests in their order, but for the operator's workload.
-fn objects() -> anyhow::Result<Vec<DynamicObject>> {
+pub(super) fn objects(settings: &components::Settings) -> anyhow::Result<Vec<DynamicObject>> {
     let mut objects = Vec::new();
-    let files = manifests::files(manifests::DEFAULT_IMAGE).into_iter();
-    for (_, text) in files.chain(manifests::gpu_sharing()) {
+    for (_, text) in manifests::files_with(settings) {
         for document in serde_yaml_ng::Deserializer::from_str(&text) {
             let mut object = DynamicObject::deserialize(document)?;
             let kind = object.types.as_ref().map(|types| types.kind.as_str());

@@ -50,6 +50,11 @@ async fn queues() -> Json<Value> {
     Json(json!({"meta": meta(2), "queues": []}))
 }
 
+async fn may_not_list() -> (StatusCode, Json<Value>) {
+    let error = "you need the right to list queues.scheduling.run.ai in the cluster";
+    (StatusCode::FORBIDDEN, Json(json!({"error": error})))
+}
+
 async fn pod(State(seen): State<Arc<Seen>>) -> (StatusCode, Json<Value>) {
     if seen.evicted.load(Ordering::SeqCst) {
         let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "not found", "reason": "NotFound", "code": 404});
@@ -67,20 +72,51 @@ async fn evict_pod(State(seen): State<Arc<Seen>>) -> (StatusCode, Json<Value>) {
     (StatusCode::CREATED, Json(status))
 }
 
+/// The operator and the API server, but for the list of queues.
+fn router() -> Router<Arc<Seen>> {
+    Router::new()
+        .route("/api/v1/workloads", get(list))
+        .route("/api/v1/workloads/team/train", get(details))
+        .route("/api/v1/namespaces/team/pods/train-0", get(pod))
+        .route("/api/v1/namespaces/team/pods/train-0/eviction", post(evict_pod))
+}
+
+/// The first two lists are older than the hold.
+const OLDEST_HERE: Duration = Duration::from_millis(700);
+
+const HOW: evict::Evictions = evict::Evictions {
+    force: false,
+    timeout: Duration::from_secs(60),
+};
+
 #[tokio::test]
 async fn a_list_older_than_the_hold_does_not_show_that_a_queue_is_empty() {
     let seen = Arc::new(Seen::default());
-    let router = Router::new()
-        .route("/api/v1/workloads", get(list))
-        .route("/api/v1/workloads/team/train", get(details))
-        .route("/api/v1/queues", get(queues))
-        .route("/api/v1/namespaces/team/pods/train-0", get(pod))
-        .route("/api/v1/namespaces/team/pods/train-0/eviction", post(evict_pod));
+    let router = router().route("/api/v1/queues", get(queues));
     let client = served(router.with_state(Arc::clone(&seen))).await;
-    let how = evict::Evictions {
-        force: false,
-        timeout: Duration::from_secs(60),
-    };
-    evict_all(&client, "lab", how).await.unwrap();
+    evict_all(&client, "lab", HOW, OLDEST_HERE).await.unwrap();
     assert!(seen.evicted.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_queue_is_drained_by_a_caller_who_may_not_list_queues() {
+    let seen = Arc::new(Seen::default());
+    let router = router().route("/api/v1/queues", get(may_not_list));
+    let client = served(router.with_state(Arc::clone(&seen))).await;
+    evict_all(&client, "lab", HOW, OLDEST_HERE).await.unwrap();
+    assert!(seen.evicted.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_queue_is_found_empty_with_a_timeout_below_the_age_of_lists() {
+    let empty = async || Json(json!({"meta": meta(1), "total": 0, "workloads": []}));
+    let router: Router = Router::new()
+        .route("/api/v1/workloads", get(empty))
+        .route("/api/v1/queues", get(queues));
+    let client = served(router).await;
+    let how = evict::Evictions {
+        timeout: Duration::ZERO,
+        ..HOW
+    };
+    evict_all(&client, "lab", how, OLDEST_HERE).await.unwrap();
 }

@@ -1,12 +1,10 @@
 //! Decisions as one line of JSON, or as text for people.
 
-use std::fmt::Write;
-
 use serde_json::{Value, json};
 
 use super::{Replayed, explain};
 use crate::api::names::received_resource_type;
-use crate::cli::show::escaped;
+use crate::cli::show::add_line;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{GpuKind, Name};
 use crate::mirror::numa::zones;
@@ -20,7 +18,7 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
             standings,
             cycle_ms,
             build_ms,
-            ..
+            notes,
         }) => json!({
             "file": file,
             "ms": cycle_ms,
@@ -62,6 +60,7 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
                 }
                 value
             }).collect::<Vec<_>>(),
+            "notes": notes,
         }),
         Err(error) => json!({"file": file, "error": format!("{error:#}")}),
     }
@@ -83,33 +82,35 @@ pub fn table(file: &str, replayed: &anyhow::Result<Replayed>) -> String {
                 unschedulable,
                 ..
             } = &replayed.decisions;
-            let counts = format!(
-                "{} to bind, {} to evict, {} waiting for room",
+            let not_ready = unschedulable.iter().filter(|report| report.not_ready).count();
+            let mut counts = format!(
+                "{} to bind, {} to evict, {} waiting for room, {} unschedulable",
                 bind.len(),
                 evict.len(),
-                pipeline.len()
+                pipeline.len(),
+                unschedulable.len() - not_ready
             );
-            line(
-                &mut text,
-                &format!("{file}: {counts}, {} unschedulable", unschedulable.len()),
-            );
+            if not_ready > 0 {
+                counts += &format!(", {not_ready} not ready");
+            }
+            add_line(&mut text, &format!("{file}: {counts}"));
             sections(&mut text, &replayed.decisions);
             for (report, queues) in replayed.decisions.unschedulable.iter().zip(&replayed.standings) {
-                line(&mut text, &format!("  why   {}", report.group));
+                add_line(&mut text, &format!("  why   {}", report.group));
                 for level in explain::lines(report, queues) {
-                    line(&mut text, &format!("        {level}"));
+                    add_line(&mut text, &format!("        {level}"));
                 }
             }
             for note in &replayed.notes {
-                line(&mut text, &format!("  note  {note}"));
+                add_line(&mut text, &format!("  note  {note}"));
             }
             let (model, decisions) = (replayed.build_ms, replayed.cycle_ms);
-            line(
+            add_line(
                 &mut text,
                 &format!("  model in {model:.2} ms, decisions in {decisions:.2} ms"),
             );
         }
-        Err(error) => line(&mut text, &format!("{file}: error: {error:#}")),
+        Err(error) => add_line(&mut text, &format!("{file}: error: {error:#}")),
     }
     text
 }
@@ -123,7 +124,7 @@ fn sections(text: &mut String, decisions: &Decisions) {
         }
     };
     for bind in &decisions.bind {
-        line(
+        add_line(
             text,
             &format!("  bind  {} to {}{}", bind.pod, bind.node, on(&bind.gpu_groups)),
         );
@@ -134,10 +135,10 @@ fn sections(text: &mut String, decisions: &Decisions) {
             .as_ref()
             .map(|group| format!(" for {group}"))
             .unwrap_or_default();
-        line(text, &format!("  evict {} ({}{why})", evict.pod, evict.action.as_str()));
+        add_line(text, &format!("  evict {} ({}{why})", evict.pod, evict.action.as_str()));
     }
     for pipeline in &decisions.pipeline {
-        line(
+        add_line(
             text,
             &format!(
                 "  wait  {} for {}{}",
@@ -150,16 +151,11 @@ fn sections(text: &mut String, decisions: &Decisions) {
     for report in &decisions.unschedulable {
         let mut message = report.message.trim_end().lines();
         let first = message.next().unwrap_or_default();
-        line(text, &format!("  none  {}: {first}", report.group));
+        add_line(text, &format!("  none  {}: {first}", report.group));
         for more in message {
-            line(text, &format!("        {more}"));
+            add_line(text, &format!("        {more}"));
         }
     }
-}
-
-/// Adds a line. Objects of a snapshot may have control characters in their texts.
-fn line(text: &mut String, line: &str) {
-    writeln!(text, "{}", escaped(line)).expect("writing to a string does not fail");
 }
 
 fn names(names: &[Name]) -> Vec<&str> {

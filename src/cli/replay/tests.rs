@@ -62,7 +62,20 @@ fn decided(replayed: &anyhow::Result<Replayed>) -> Value {
 
 #[test]
 fn a_snapshot_is_replayed_without_its_unreadable_objects() {
-    let replayed = answer(cluster().to_string().as_bytes());
+    let mut cluster = cluster();
+    let objects = &mut cluster["rawObjects"];
+    // A gang of two with one pod.
+    let mut gang = [objects["podGroups"][0].clone(), objects["pods"][0].clone()];
+    for object in &mut gang {
+        object["metadata"]["name"] = json!("gang");
+        object["metadata"]["uid"] = json!("gang");
+    }
+    let [mut group, mut pod] = gang;
+    group["spec"]["minMember"] = json!(2);
+    pod["metadata"]["annotations"]["pod-group-name"] = json!("gang");
+    objects["podGroups"].as_array_mut().expect("a list").push(group);
+    objects["pods"].as_array_mut().expect("a list").push(pod);
+    let replayed = answer(cluster.to_string().as_bytes());
     let decided = decided(&replayed);
     assert_eq!(decided["file"], "f");
     assert_eq!(
@@ -72,8 +85,16 @@ fn a_snapshot_is_replayed_without_its_unreadable_objects() {
     assert_eq!((&decided["evict"], &decided["pipeline"]), (&json!([]), &json!([])));
     assert_eq!(decided["unschedulable"][0]["podGroup"], "ns/large");
     assert_eq!(decided["unschedulable"][0]["reasons"], json!(["PodSchedulingErrors"]));
+    assert_eq!(decided["unschedulable"].as_array().map(Vec::len), Some(1));
+    let text = render::table("f", &replayed);
+    assert_eq!(
+        text.lines().next(),
+        Some("f: 1 to bind, 0 to evict, 0 waiting for room, 1 unschedulable, 1 not ready")
+    );
+    let told = decided["notes"].as_array().expect("a list").clone();
     let notes = replayed.expect("an answer").notes;
     assert!(matches!(&notes[..], [note] if note.starts_with("Pod ")), "{notes:?}");
+    assert_eq!(told, notes);
 }
 
 #[test]
@@ -110,7 +131,7 @@ fn the_zip_of_a_snapshot_gives_the_same_answer() {
 
 #[test]
 fn an_empty_snapshot_decides_nothing() {
-    let nothing = json!({"file": "f", "bind": [], "evict": [], "pipeline": [], "unschedulable": []});
+    let nothing = json!({"file": "f", "bind": [], "evict": [], "pipeline": [], "unschedulable": [], "notes": []});
     for text in [
         "{\"config\": null, \"rawObjects\": {}}",
         "{\"config\": {}}",

@@ -22,12 +22,8 @@ pub struct Case {
     pub request: Request,
     /// The settings of the rules.
     pub settings: Settings,
-    /// Existing queues.
-    pub queues: Arc<Queues>,
-    /// For a pod of a manifest: the queue that its namespace names, if the namespace is a manifest, too.
-    pub namespace_queue: Option<String>,
-    /// Existing PriorityClasses: those of the manifests, and those of unikai's manifests.
-    pub priority_classes: Vec<String>,
+    /// Existing objects.
+    pub existing: Arc<Existing>,
     /// The expected answer is KAI's, which gives no hints.
     as_kai: bool,
     /// From a manifest: the other manifests exist as well.
@@ -43,6 +39,31 @@ impl Case {
 
 /// Queues by name.
 pub type Queues = BTreeMap<String, Arc<Queue>>;
+
+/// The objects that requests refer to.
+#[derive(Default)]
+pub struct Existing {
+    /// Queues.
+    pub queues: Queues,
+    /// The queues that namespaces name for their pods, by namespace. Only for manifests.
+    pub namespace_queues: BTreeMap<String, String>,
+    /// PriorityClasses: those of the manifests, and those of unikai's manifests.
+    pub priority_classes: Vec<String>,
+}
+
+impl Existing {
+    fn add(&mut self, other: &Self) {
+        let queues = other.queues.iter();
+        self.queues
+            .extend(queues.map(|(name, queue)| (name.clone(), Arc::clone(queue))));
+        self.namespace_queues.extend(other.namespace_queues.clone());
+        for class in &other.priority_classes {
+            if !self.priority_classes.contains(class) {
+                self.priority_classes.push(class.clone());
+            }
+        }
+    }
+}
 
 /// The kinds that webhooks review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,8 +90,24 @@ impl Kind {
         }
     }
 
-    fn of(name: &Value) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| name == kind.name())
+    fn group(self) -> &'static str {
+        match self {
+            Self::Pod | Self::Other => "",
+            Self::Queue | Self::PodGroup => names::group::SCHEDULING,
+            Self::Topology => names::group::KAI,
+        }
+    }
+
+    /// The kind of this name, if it is of this API group: other projects have kinds of the same names. Without a group, only the name counts.
+    fn of(group: Option<&str>, name: &Value) -> Option<Self> {
+        let kind = Self::ALL.into_iter().find(|kind| name == kind.name())?;
+        group.is_none_or(|group| group == kind.group()).then_some(kind)
+    }
+
+    fn of_object(object: &Value) -> Option<Self> {
+        let version = object["apiVersion"].as_str();
+        let group = version.map(|version| version.split_once('/').map_or("", |(group, _)| group));
+        Self::of(group, &object["kind"])
     }
 }
 
@@ -96,22 +133,20 @@ pub fn read(text: &str, gpu_sharing: bool) -> anyhow::Result<Vec<Case>> {
         objects.iter().all(is_object),
         "not an object of Kubernetes: it has no kind"
     );
-    let queues = Arc::new(queues(&objects)?);
-    let classes = priority_classes(&objects);
-    let namespaces = namespace_queues(&objects);
+    let existing = Arc::new(Existing {
+        queues: queues(&objects)?,
+        namespace_queues: namespace_queues(&objects),
+        priority_classes: priority_classes(&objects),
+    });
     let cases = objects.into_iter().map(|object| {
-        let kind = Kind::of(&object["kind"]).unwrap_or(Kind::Other);
-        let request = creation(object)?;
         Ok(Case {
-            kind,
-            namespace_queue: namespaces.get(&request.namespace).cloned(),
-            request,
+            kind: Kind::of_object(&object).unwrap_or(Kind::Other),
+            request: creation(object)?,
             settings: Settings {
                 gpu_resources: names::resource::WHOLE_GPUS.map(ToOwned::to_owned).into(),
                 ..settings(&json!({"gpuSharingEnabled": gpu_sharing}))
             },
-            queues: Arc::clone(&queues),
-            priority_classes: classes.clone(),
+            existing: Arc::clone(&existing),
             as_kai: false,
             is_manifest: true,
         })
@@ -123,7 +158,7 @@ fn one(mut question: Value, gpu_sharing: bool) -> anyhow::Result<Case> {
     let given = question.get("settings").cloned();
     let objects = question["objects"].as_array().cloned().unwrap_or_default();
     let mut request = question["request"].take();
-    let Some(kind) = Kind::of(&request["kind"]["kind"]) else {
+    let Some(kind) = Kind::of(request["kind"]["group"].as_str(), &request["kind"]["kind"]) else {
         bail!("no webhook reviews {}", request["kind"]["kind"]);
     };
     if request.get("uid").is_none() {
@@ -142,11 +177,13 @@ fn one(mut question: Value, gpu_sharing: bool) -> anyhow::Result<Case> {
     Ok(Case {
         kind,
         request: Request::deserialize(request).context("request")?,
-        priority_classes: priority_classes(&objects),
+        existing: Arc::new(Existing {
+            queues: queues(&objects)?,
+            namespace_queues: BTreeMap::new(),
+            priority_classes: priority_classes(&objects),
+        }),
         as_kai: given.is_some(),
         settings: settings(&given.unwrap_or_else(|| json!({"gpuSharingEnabled": gpu_sharing}))),
-        queues: Arc::new(queues(&objects)?),
-        namespace_queue: None,
         is_manifest: false,
     })
 }
@@ -164,17 +201,18 @@ fn creation(object: Value) -> anyhow::Result<Request> {
     Request::deserialize(request).context("an object")
 }
 
-/// Adds the queues of all manifests to the context of each.
-pub fn share_queues<'a>(cases: impl Iterator<Item = &'a mut Case>) {
-    let mut cases: Vec<_> = cases.filter(|case| case.is_manifest).collect();
-    let all: Queues = cases
-        .iter()
-        .flat_map(|case| case.queues.iter())
-        .map(|(name, queue)| (name.clone(), Arc::clone(queue)))
-        .collect();
+/// The manifests of all files exist for those of each.
+pub fn share<'a>(files: impl Iterator<Item = &'a mut Vec<Case>>) {
+    let of_manifests = |cases: &&mut Vec<Case>| cases.iter().all(|case| case.is_manifest);
+    let files: Vec<&mut Vec<Case>> = files.filter(of_manifests).collect();
+    let mut all = Existing::default();
+    // The same objects exist for all manifests of a file.
+    for case in files.iter().filter_map(|cases| cases.first()) {
+        all.add(&case.existing);
+    }
     let all = Arc::new(all);
-    for case in &mut cases {
-        case.queues = Arc::clone(&all);
+    for case in files.into_iter().flatten() {
+        case.existing = Arc::clone(&all);
     }
 }
 
@@ -199,7 +237,7 @@ fn priority_classes(objects: &[Value]) -> Vec<String> {
 fn queues(objects: &[Value]) -> anyhow::Result<Queues> {
     let queues = objects
         .iter()
-        .filter(|object| Kind::of(&object["kind"]) == Some(Kind::Queue));
+        .filter(|object| Kind::of_object(object) == Some(Kind::Queue));
     let named = queues.map(|object| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let queue = Queue::deserialize(object).with_context(|| format!("Queue {name}"))?;

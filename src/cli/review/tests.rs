@@ -112,50 +112,109 @@ fn unreviewed_kinds_are_reported_and_invalid_requests_are_errors() {
     }
 }
 
-#[test]
-fn a_pod_whose_queue_is_not_in_the_manifests_gets_a_warning() {
+/// The queue `top`, and below it `team`.
+fn queues() -> [String; 2] {
     let queue = "{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: NAME}, spec: {PARENT resources: {cpu: ALL, gpu: ALL, memory: ALL}}}";
     let queue = queue.replace("ALL", "{quota: -1, limit: -1}");
-    let queues = [
+    [
         queue.replace("NAME", "top").replace("PARENT", ""),
         queue.replace("NAME", "team").replace("PARENT", "parentQueue: top,"),
-    ];
-    let pod = |queue: &str| {
-        let labels = if queue.is_empty() {
-            String::new()
-        } else {
-            format!(", labels: {{kai.scheduler/queue: {queue}}}")
-        };
-        format!(
-            "{{kind: Pod, metadata: {{name: p, namespace: n{labels}}}, spec: {{schedulerName: kai-scheduler, containers: []}}}}"
-        )
-    };
-    let read = |documents: &[String]| case::read(&documents.join("\n---\n"), true).expect("a readable file");
-    let warnings = |cases: &[Case]| {
-        cases
-            .iter()
-            .flat_map(|case| review(case).verdict.warnings)
-            .collect::<Vec<_>>()
-    };
+    ]
+}
 
-    let advice = "Set the label kai.scheduler/queue to team, or create the queue";
-    let mut cases = read(&[pod("team"), pod(""), pod("tame"), pod("top")]);
-    assert!(warnings(&cases).is_empty(), "no queues are known");
-    let mut others = read(&queues);
-    case::share_queues(cases.iter_mut().chain(&mut others));
+/// A pod with these labels.
+fn pod(labels: &str) -> String {
+    format!(
+        "{{kind: Pod, metadata: {{name: p, namespace: n, labels: {{{labels}}}}}, spec: {{schedulerName: kai-scheduler, containers: []}}}}"
+    )
+}
+
+fn pod_in(queue: &str) -> String {
+    pod(&format!("kai.scheduler/queue: {queue}"))
+}
+
+fn read(documents: &[String]) -> Vec<Case> {
+    case::read(&documents.join("\n---\n"), true).expect("a readable file")
+}
+
+fn warnings(cases: &[Case]) -> Vec<String> {
+    cases.iter().flat_map(|case| review(case).verdict.warnings).collect()
+}
+
+const ADVICE: &str = "Set the label kai.scheduler/queue to team, or create the queue";
+
+#[test]
+fn a_pod_whose_queue_is_not_in_the_manifests_gets_a_warning() {
+    let pods = read(&[pod_in("team"), pod(""), pod_in("tame"), pod_in("top")]);
+    assert!(warnings(&pods).is_empty(), "no queues are known");
+    let mut files = [pods, read(&queues())];
+    case::share(files.iter_mut());
     let told = [
-        format!("queue \"tame\" does not exist. {advice}"),
-        format!("queue \"top\" is the parent of other queues; workloads run in queues without children. {advice}"),
+        format!("queue \"tame\" does not exist. {ADVICE}"),
+        format!("queue \"top\" is the parent of other queues; workloads run in queues without children. {ADVICE}"),
     ];
-    assert_eq!(warnings(&cases), told);
+    assert_eq!(warnings(&files[0]), told);
+}
 
+#[test]
+fn namespaces_and_priority_classes_of_other_files_count() {
     let namespace = "{kind: Namespace, metadata: {name: n, labels: {kai.scheduler/queue: gone}}}".to_owned();
-    let [top, team] = queues;
-    let named = read(&[top, team, namespace, pod("")]);
-    assert_eq!(
-        warnings(&named),
-        [format!(
-            "queue \"gone\", which the pod's workload, project or namespace names, does not exist. {advice}"
-        )]
+    let class = "{kind: PriorityClass, metadata: {name: night}, value: 10}".to_owned();
+    let [top, team] = queues();
+    let told = [format!(
+        "queue \"gone\", which the pod's workload, project or namespace names, does not exist. {ADVICE}"
+    )];
+    let together = read(&[top.clone(), team.clone(), namespace.clone(), pod("")]);
+    assert_eq!(warnings(&together), told);
+
+    let pods = read(&[pod("priorityClassName: night")]);
+    let unknown = warnings(&pods);
+    assert!(
+        matches!(&unknown[..], [warning] if warning.contains("night")),
+        "{unknown:?}"
     );
+    let mut files = [read(&[top, team]), read(&[namespace, class]), pods];
+    case::share(files.iter_mut());
+    assert_eq!(warnings(&files[2]), told);
+}
+
+#[test]
+fn kinds_of_other_projects_are_not_reviewed() {
+    let [top, team] = queues();
+    let volcano =
+        "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: research}, spec: {weight: 1}}";
+    let cases = read(&[top, team, volcano.to_owned(), pod_in("research")]);
+    assert_eq!(
+        text_of(&cases[2]),
+        "Queue research: not reviewed: no webhook reviews it\n"
+    );
+    assert_eq!(
+        warnings(&cases),
+        [format!("queue \"research\" does not exist. {ADVICE}")]
+    );
+    let group = json!({"group": "scheduling.volcano.sh", "version": "v1beta1", "kind": "PodGroup"});
+    let question = json!({"request": {"operation": "CREATE", "kind": group, "object": {}}});
+    let error = case::read(&question.to_string(), true).err().expect("an error");
+    assert_eq!(error.to_string(), "no webhook reviews \"PodGroup\"");
+}
+
+#[test]
+fn texts_of_manifests_neither_control_the_terminal_nor_look_like_other_rows() {
+    const NAME: &str = "\u{1b}]0;x\u{7}\nPod forged: allowed";
+    let escaped = r"\u{1b}]0;x\u{7}\nPod forged: allowed";
+    let spec = json!({"schedulerName": "kai-scheduler", "containers": []});
+    let pod = |annotations: Value| json!({"kind": "Pod", "metadata": {"name": NAME, "annotations": annotations}, "spec": spec});
+    let documents = [
+        json!({"kind": "Service", "metadata": {"name": NAME}}),
+        pod(json!({})),
+        pod(json!({"gpu-fraction": NAME})),
+    ];
+    let cases = read(&documents.each_ref().map(Value::to_string));
+    for (case, says) in cases.iter().zip(["not reviewed: ", "allowed\n", "denied: "]) {
+        let text = text_of(case);
+        let row = format!("{} {escaped}: {says}", case.kind.name().replace("object", "Service"));
+        assert!(text.starts_with(&row), "{row:?} is not the begin of {text:?}");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        assert!(!text.contains("\nPod"), "{text}");
+    }
 }

@@ -35,6 +35,23 @@ fn the_report_is_printed_and_charts_are_written() {
     }
 }
 
+#[test]
+fn names_in_a_trace_neither_control_the_terminal_nor_look_like_other_rows() {
+    let mut report = report();
+    report.problems = vec!["Job \u{7}\nwaits: forged".to_owned()];
+    report.reasons[0].0 = "large\u{1b}[2J\nwaits: forged".to_owned();
+    report.queues[0].name = "q\u{9b}31m\nforged".to_owned();
+    let text = text::table(&report);
+    for line in [
+        "\nnot usable: Job \\u{7}\\nwaits: forged\n",
+        "\nwaits: large\\u{1b}[2J\\nwaits: forged: ",
+        "\nq\\u{9b}31m\\nforged ",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
+    }
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+}
+
 /// Width, height and pixels of a PNG file, read by the rules of the format.
 #[cfg(feature = "png-charts")]
 fn pixels(file: &[u8]) -> (u32, u32, Vec<[u8; 3]>) {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::cli::show::{add_line, escaped};
 use crate::simulate::{Report, Times};
 
 /// Queues in the list; a trace can have thousands.
@@ -42,10 +43,13 @@ pub fn table(report: &Report) -> String {
         report.lost_gpu_hours
     );
     for problem in &report.problems {
-        let _ = writeln!(text, "not usable: {problem}");
+        add_line(&mut text, &format!("not usable: {problem}"));
     }
     for (job, why) in &report.reasons {
-        let _ = writeln!(text, "waits: {job}: {}", why.lines().next().unwrap_or_default());
+        add_line(
+            &mut text,
+            &format!("waits: {job}: {}", why.lines().next().unwrap_or_default()),
+        );
     }
     times(&mut text, "wait until the start", &report.wait);
     times(&mut text, "from submission to completion", &report.completion);
@@ -58,7 +62,10 @@ pub fn table(report: &Report) -> String {
         let _ = writeln!(
             text,
             "{:24} {:>12.2} {:>12.2} {:>12.2}",
-            queue.name, queue.mean_allocated, queue.mean_fair_share, queue.mean_distance
+            escaped(&queue.name),
+            queue.mean_allocated,
+            queue.mean_fair_share,
+            queue.mean_distance
         );
     }
     if report.queues.len() > QUEUES {

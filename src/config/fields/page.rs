@@ -65,7 +65,7 @@ label. One process schedules all shards, each by its own engine and thread. Each
 the default pool, which is led under the Lease of the cluster, `kai-scheduler`. A value that no object can have in its name, such as `Blue`, is replaced:
 `kai-scheduler.<shard>`. The Leases of KAI's schedulers have the same names, except that they begin with `spec.global.schedulerName` of Config: if that is
 set, run unikai with `--lease-name` and the same name, so that the two never schedule at the same time. Replicas divide the shards
-among them, take over those of a replica that stops, and release some to a new replica, one shard after the other. With `--node-pool` a process schedules
+among them, take over those of a replica that stops, and release some to a new replica once that has listed everything, one shard after the other. With `--node-pool` a process schedules
 only one pool. Of several shards of one pool the oldest applies, and the others get the condition `Ready` False with the reason `duplicate_partition`.
 
 A pod gets the label of its pool before it is bound. Pods, pod groups and nodes of a pool without a shard get the event
