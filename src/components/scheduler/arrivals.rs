@@ -14,6 +14,7 @@ use crate::components::retry::LATE;
 use crate::mirror::{PackedChange, PackedObject, Shard};
 
 /// The nodes of other node pools, and those that come from there.
+#[derive(Clone)]
 pub struct Arrivals {
     shard: Shard,
     /// Nodes of other node pools, by name.
@@ -72,9 +73,11 @@ impl Arrivals {
         self.held.retain(|name, _| nodes.contains(&**name));
     }
 
-    /// The names of the nodes that are held back.
-    pub fn held(&self) -> impl Iterator<Item = &str> {
-        self.held.keys().map(|name| &**name)
+    /// Whether a stored node is held back, or will be once its change is taken.
+    #[must_use]
+    pub fn will_hold(&self, node: &Node) -> bool {
+        let name = node.name_any();
+        self.held.contains_key(name.as_str()) || self.outside.contains(name.as_str()) && self.shard.selects(node)
     }
 
     /// When the next node is to be given to the mirror.

@@ -370,7 +370,7 @@ impl Intake {
             policy: self.policy.clone(),
             groupings: self.core.mirror.groupings(),
             requested: self.requested.clone(),
-            held: self.arrivals.held().map(Into::into).collect(),
+            arrivals: self.arrivals.clone(),
             now,
         };
         Some((origin, messages))

@@ -1,14 +1,13 @@
 //! The second model of a self-check: it is built from the stores, gets every change that the first one gets, and is compared with it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use kube::ResourceExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::arrivals::Arrivals;
 use crate::clock;
 use crate::components::bus::Object;
 use crate::components::panics;
@@ -34,8 +33,8 @@ pub struct Origin {
     pub groupings: Groupings,
     /// Pods of which the creation is requested.
     pub requested: Vec<Arc<packed::Pod>>,
-    /// The names of nodes that the first model does not know yet.
-    pub held: BTreeSet<Box<str>>,
+    /// Which nodes the first model does not know yet.
+    pub arrivals: Arrivals,
     /// The time of all events.
     pub now: Time,
 }
@@ -69,7 +68,7 @@ impl SecondModel {
     fn build(origin: Origin, stores: &Stores) -> (Self, Answer) {
         let began = Instant::now();
         let mut core = SchedulerCore::new(origin.settings, origin.policy);
-        let known = |object: &Object| !matches!(object, Object::Node(node) if origin.held.contains(&*node.name_any()));
+        let known = |object: &Object| !matches!(object, Object::Node(node) if origin.arrivals.will_hold(node));
         for object in stores.objects().filter(known) {
             core.apply(&PackedChange::Applied(object.into()), origin.now);
         }

@@ -207,6 +207,11 @@ impl Cluster {
         self.tell(Object::Node(node(name, pool)));
     }
 
+    /// The store shows such a node, and its change has not been taken yet.
+    pub fn store_node(&self, name: &str, pool: Option<&str>) {
+        self.stores.nodes.insert(Node::clone(&node(name, pool)));
+    }
+
     /// Whether mirror and engine know a node, after the nodes that are due are admitted.
     fn knows(&mut self, node: &str) -> bool {
         self.with_intake(|intake, all| intake.admit_nodes(NOW, all));
