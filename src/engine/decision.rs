@@ -128,7 +128,7 @@ pub enum EvictionCause {
         min: usize,
         /// The pod set's name, unless it is the only one.
         sub_group: Option<Name>,
-        /// The first pod set with fewer pods than its minimum, by name, and that minimum; `None` if there is only one.
+        /// The first sub-group with fewer pods than its minimum, by name, and that minimum. `None` without sub-groups, or if only `minSubGroup` is not met.
         lacking: Option<(Name, usize)>,
     },
 }

@@ -28,6 +28,27 @@ pub fn terms(affinity: &Affinity) -> impl Iterator<Item = (Wish, &PodAffinityTer
     near.chain(apart)
 }
 
+/// [`terms`] with mutable references.
+pub fn terms_mut(affinity: &mut Affinity) -> impl Iterator<Item = &mut PodAffinityTerm> {
+    let near = affinity.pod_affinity.iter_mut().map(|near| {
+        let required = near.required_during_scheduling_ignored_during_execution.iter_mut();
+        (required, &mut near.preferred_during_scheduling_ignored_during_execution)
+    });
+    let apart = affinity.pod_anti_affinity.iter_mut().map(|apart| {
+        let required = apart.required_during_scheduling_ignored_during_execution.iter_mut();
+        (
+            required,
+            &mut apart.preferred_during_scheduling_ignored_during_execution,
+        )
+    });
+    near.chain(apart).flat_map(|(required, preferred)| {
+        let preferred = preferred.iter_mut().flatten();
+        required
+            .flatten()
+            .chain(preferred.map(|one| &mut one.pod_affinity_term))
+    })
+}
+
 /// Terms with what they ask for; `sign` is that of the weights.
 fn listed<'a>(
     required: impl Iterator<Item = &'a PodAffinityTerm>,

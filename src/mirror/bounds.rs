@@ -11,7 +11,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::{affinity, trim};
+use super::affinity::{self, terms_mut};
+use super::trim;
 use crate::api::gpu_request::is_group_label;
 use crate::api::limits::{self, ExceededLimit};
 use crate::api::names::{annotation, label, resource, third_party};
@@ -448,27 +449,6 @@ fn cut_affinity(affinity: &mut Affinity) {
         cut(&mut apart.preferred_during_scheduling_ignored_during_execution, most);
     }
     terms_mut(affinity).for_each(cut_term);
-}
-
-/// [`terms`] with mutable references.
-fn terms_mut(affinity: &mut Affinity) -> impl Iterator<Item = &mut PodAffinityTerm> {
-    let near = affinity.pod_affinity.iter_mut().map(|near| {
-        let required = near.required_during_scheduling_ignored_during_execution.iter_mut();
-        (required, &mut near.preferred_during_scheduling_ignored_during_execution)
-    });
-    let apart = affinity.pod_anti_affinity.iter_mut().map(|apart| {
-        let required = apart.required_during_scheduling_ignored_during_execution.iter_mut();
-        (
-            required,
-            &mut apart.preferred_during_scheduling_ignored_during_execution,
-        )
-    });
-    near.chain(apart).flat_map(|(required, preferred)| {
-        let preferred = preferred.iter_mut().flatten();
-        required
-            .flatten()
-            .chain(preferred.map(|one| &mut one.pod_affinity_term))
-    })
 }
 
 fn cut_term(term: &mut PodAffinityTerm) {

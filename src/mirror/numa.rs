@@ -48,7 +48,9 @@ pub fn read(topology: &NodeResourceTopology, ignored: &[String], reported: bool)
             .filter(|resource| !ignored.contains(&resource.name));
         let amount = |resource: &numa::ZoneResource| {
             let amount = Amount::of(of(resource)).ok()?;
-            Some((name(&resource.name), units(&resource.name, amount)))
+            // Differences between free and allocatable amounts are not to overflow.
+            let most = requests::MOST;
+            Some((name(&resource.name), units(&resource.name, amount).clamp(-most, most)))
         };
         aligned.filter_map(amount).collect()
     };

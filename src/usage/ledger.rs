@@ -269,7 +269,8 @@ impl Ledger {
         while track.buckets.front().is_some_and(|oldest| oldest.to <= start) {
             track.buckets.pop_front();
         }
-        // The clock was set back: what was counted for a time that is yet to come is dropped, for the cluster as for the queues.
+        // The clock was set back: buckets that begin now or later are dropped, and one that reaches beyond now ends now and keeps its sums, for the cluster as
+        // for the queues.
         if now < track.since {
             track.buckets.retain(|bucket| bucket.from < now);
             for bucket in &mut track.buckets {

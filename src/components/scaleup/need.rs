@@ -16,6 +16,7 @@ use crate::api::names::{condition, label, reason, resource};
 use crate::api::quantity::{Amount, Format};
 use crate::components::pods::{self, Account};
 use crate::components::watches::Key;
+use crate::mirror::affinity::terms_mut;
 
 /// Annotation of a scaling pod: the pod that it stands for, as `namespace/name`, as labels hold no long names.
 const FOR_POD: &str = "unikai.dev/for-pod";
@@ -366,25 +367,9 @@ fn read_scaling(pod: &Pod) -> Option<Scaling> {
 /// The affinity for a pod in another namespace: terms without namespaces still select pods of this one.
 fn affinity_from(namespace: &str, affinity: &Affinity) -> Affinity {
     let mut affinity = affinity.clone();
-    let near = affinity.pod_affinity.as_mut().map(|of| {
-        (
-            &mut of.required_during_scheduling_ignored_during_execution,
-            &mut of.preferred_during_scheduling_ignored_during_execution,
-        )
-    });
-    let apart = affinity.pod_anti_affinity.as_mut().map(|of| {
-        (
-            &mut of.required_during_scheduling_ignored_during_execution,
-            &mut of.preferred_during_scheduling_ignored_during_execution,
-        )
-    });
-    for (required, preferred) in near.into_iter().chain(apart) {
-        let preferred = preferred.iter_mut().flatten();
-        let preferred = preferred.map(|weighted| &mut weighted.pod_affinity_term);
-        for term in required.iter_mut().flatten().chain(preferred) {
-            if term.namespace_selector.is_none() && term.namespaces.as_ref().is_none_or(Vec::is_empty) {
-                term.namespaces = Some(vec![namespace.to_owned()]);
-            }
+    for term in terms_mut(&mut affinity) {
+        if term.namespace_selector.is_none() && term.namespaces.as_ref().is_none_or(Vec::is_empty) {
+            term.namespaces = Some(vec![namespace.to_owned()]);
         }
     }
     affinity

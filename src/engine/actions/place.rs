@@ -187,12 +187,9 @@ impl Placer<'_> {
             Ok(None) => return self.place_in(attempt, member, pods, scope),
             Ok(Some(found)) => found,
             Err(refused) => {
-                self.count_reason(attempt);
-                if attempt.tells() {
-                    let mut findings = std::mem::take(self.log.note(pod_group));
-                    findings.domains_refused(self.model, pod_group, member, pods.len(), &refused);
-                    *self.log.note(pod_group) = findings;
-                }
+                self.add_reason(attempt, |findings, model| {
+                    findings.domains_refused(model, pod_group, member, pods.len(), &refused);
+                });
                 // Each may fit without the others: the one with the largest pod is left out first.
                 let pods = pods.iter().map(|pod| &self.model.pods()[*pod]);
                 let largest = pods.max_by_key(|pod| {
@@ -245,6 +242,15 @@ impl Placer<'_> {
     fn count_reason(&mut self, attempt: Attempt) {
         if attempt.quiet && matches!(attempt.mode, Mode::Real) {
             self.log.note(attempt.pod_group).add_unlisted();
+        }
+    }
+
+    /// Adds a reason why pods have no place, or only counts it.
+    fn add_reason(&mut self, attempt: Attempt, add: impl FnOnce(&mut Findings, &Model)) {
+        if attempt.tells() {
+            add(self.log.note(attempt.pod_group), self.model);
+        } else {
+            self.count_reason(attempt);
         }
     }
 
@@ -382,7 +388,7 @@ impl Placer<'_> {
     }
 
     fn place_pods(&mut self, attempt: Attempt, pods: &[PodId], scope: Scope) -> bool {
-        let Attempt { pod_group, mode, .. } = attempt;
+        let mode = attempt.mode;
         let tells = attempt.tells();
         for (placed, &pod) in pods.iter().enumerate() {
             let refusal = if attempt.by_memory {
@@ -396,12 +402,11 @@ impl Placer<'_> {
                 None => self.place_pod(pod, mode, scope, tells),
             };
             if let Err(problem) = result {
-                self.count_reason(attempt);
-                if let Some(problem) = problem.filter(|_| tells) {
-                    let mut findings = std::mem::take(self.log.note(pod_group));
-                    findings.pod_failed(self.model, pod, placed, &problem);
-                    *self.log.note(pod_group) = findings;
-                }
+                self.add_reason(attempt, |findings, model| {
+                    if let Some(problem) = problem {
+                        findings.pod_failed(model, pod, placed, &problem);
+                    }
+                });
                 return false;
             }
         }

@@ -75,9 +75,7 @@ impl Model {
             }
             Event::Budget(input) => {
                 let pods = &self.pods;
-                let is_running = |id: PodId| pods[id].input.status == PodStatus::Running;
-                let runs = |uid: &Name| pods.id(uid).is_some_and(is_running);
-                let changed = self.budgets.put(*input, runs);
+                let changed = self.budgets.put(*input, |uid| Some(&*pods[pods.id(uid)?].input));
                 self.mark_changed(changed);
             }
             Event::BudgetGone { namespace, name } => {
@@ -356,16 +354,10 @@ impl Model {
         };
         let pod_group = input.group.as_ref().map(|key| self.pod_group_id(key));
         let status = shown(&input, now, self.stuck_after);
-        let (assumed, state) = match assumed {
-            Some((assumed, state)) => (assumed, state),
-            None => {
-                let mut state = self.state_of(&input, status, shape, before.as_ref());
-                if known.is_some() {
-                    self.note_new_place(&mut state, before.as_ref());
-                }
-                (Assumed::Nothing, state)
-            }
-        };
+        let (assumed, state) = assumed.unwrap_or_else(|| {
+            let state = self.state_of(&input, status, shape, known.is_some(), before.as_ref());
+            (Assumed::Nothing, state)
+        });
         let since = input.releasing_since.filter(|_| status == Status::Releasing);
         let id = self.put_in(Pod {
             input,
@@ -588,7 +580,14 @@ impl Model {
     }
 
     /// A pod's state as its object shows it. Volumes and devices promised on the same node stay promised.
-    fn state_of(&mut self, input: &PodInput, status: Status, shape: ShapeId, before: Option<&Place>) -> State {
+    fn state_of(
+        &mut self,
+        input: &PodInput,
+        status: Status,
+        shape: ShapeId,
+        is_known: bool,
+        before: Option<&Place>,
+    ) -> State {
         let placed = status.active_used() || status == Status::Unknown;
         let Some(name) = input.node.as_ref().filter(|_| placed) else {
             return State::nowhere(status);
@@ -609,10 +608,15 @@ impl Model {
         }
         let zones = self.zones_of(node, input).unwrap_or_default();
         let before = before.filter(|before| before.node == node);
+        let after_report = match before {
+            Some(before) if !zones.is_empty() => before.extras().after_report,
+            // No decision here placed it: its bind, by the leader before or another scheduler, came after the last report on the zones.
+            None if is_known => self.zone_report(node, &zones),
+            Some(_) | None => 0,
+        };
         let Extras {
             volumes: promised,
             devices: held,
-            after_report,
             ..
         } = before.map(|before| before.extras().clone()).unwrap_or_default();
         let volumes = input.volumes.as_ref();
@@ -621,7 +625,7 @@ impl Model {
         let extras = Extras {
             groups,
             ungrouped,
-            after_report: if zones.is_empty() { 0 } else { after_report },
+            after_report,
             zones,
             volumes,
             devices,

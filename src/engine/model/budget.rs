@@ -23,8 +23,8 @@ pub struct Budgets {
 #[derive(Debug)]
 struct Budget {
     input: BudgetInput,
-    /// The names of pods by uid.
-    spent: BTreeMap<Name, Name>,
+    /// Pods by uid.
+    spent: BTreeSet<Name>,
 }
 
 impl Budget {
@@ -38,16 +38,20 @@ impl Budget {
 }
 
 impl Budgets {
-    /// Replaces a budget. Its number includes the evictions of pods that it lists, and of those that do not run any more. False if nothing changed.
-    pub fn put(&mut self, input: BudgetInput, runs: impl Fn(&Name) -> bool) -> bool {
+    /// Replaces a budget. Its number includes the evictions of pods that it lists, and of those that do not run any more. `pod` finds pods by
+    /// uid. False if nothing changed.
+    pub fn put<'p>(&mut self, input: BudgetInput, pod: impl Fn(&Name) -> Option<&'p PodInput>) -> bool {
         let known = self.take(&input.namespace, &input.name);
         let same = known.as_ref().is_some_and(|known| known.input == input);
         let before = known.map(|known| known.spent).unwrap_or_default();
         let count = before.len();
-        let is_left = |(uid, name): &(Name, Name)| !input.disrupted.contains(name) && runs(uid);
-        let spent: BTreeMap<Name, Name> = before.into_iter().filter(is_left).collect();
+        let is_left = |uid: &Name| {
+            let running = pod(uid).filter(|pod| pod.status == PodStatus::Running);
+            running.is_some_and(|pod| !input.disrupted.contains(&pod.pod.name))
+        };
+        let spent: BTreeSet<Name> = before.into_iter().filter(is_left).collect();
         let news = !same || spent.len() < count;
-        for pod in spent.keys() {
+        for pod in &spent {
             self.note_spent(pod, &input.namespace, &input.name);
         }
         let here = self.budgets.entry(input.namespace.clone()).or_default();
@@ -72,7 +76,7 @@ impl Budgets {
 
     fn take(&mut self, namespace: &Name, name: &Name) -> Option<Budget> {
         let budget = self.budgets.get_mut(namespace)?.remove(name)?;
-        for pod in budget.spent.keys() {
+        for pod in &budget.spent {
             if let Some((_, names)) = self.spent.get_mut(pod) {
                 names.retain(|other| other != name);
                 if names.is_empty() {
@@ -133,7 +137,7 @@ impl Budgets {
     /// Which of these pods, all deducted already, exceed which budgets, by the pods' uids. Pods at the front are within the budget.
     pub fn exceeded(&self, evicted: &[&PodInput]) -> BTreeMap<Name, Vec<Name>> {
         let uids: BTreeSet<&Name> = evicted.iter().map(|pod| &pod.pod.uid).collect();
-        let before = |budget: &Budget| budget.spent.keys().filter(|uid| !uids.contains(uid)).count() as i64;
+        let before = |budget: &Budget| budget.spent.iter().filter(|uid| !uids.contains(uid)).count() as i64;
         let mut left: BTreeMap<(&Name, &Name), i64> = BTreeMap::new();
         let mut exceeded = BTreeMap::new();
         for pod in evicted {
@@ -159,8 +163,7 @@ impl Budgets {
         let here = self.budgets.get_mut(&pod.pod.namespace).into_iter().flatten();
         let mut spent = Vec::new();
         for (name, budget) in here {
-            let (uid, pod_name) = (pod.pod.uid.clone(), pod.pod.name.clone());
-            if budget.counts(pod) && budget.spent.insert(uid, pod_name).is_none() {
+            if budget.counts(pod) && budget.spent.insert(pod.pod.uid.clone()) {
                 spent.push(name.clone());
             }
         }

@@ -134,10 +134,10 @@ impl Ledger {
         }
     }
 
-    /// A pod is gone that was there before the last report; `account` has returned what it used. This makes room for pods placed since the report, before or
-    /// after its end, because what is free may be the same at the end, and then there is no further report. But where the pods that are left use all
-    /// that is reported as used, the agent has noticed its end before the report. What it was `leaving` stays free later in any case, so that no further pod is
-    /// evicted for those that wait for it.
+    /// A pod is gone that the last report includes; `account` has returned what it used. Pods placed since the report may use that amount without a further
+    /// report: if one pod ends and an equal one starts, the free amounts stay the same, and the agent reports nothing. It is limited to what the report counts
+    /// as used beyond the records of the remaining pods, since the agent may have noticed the end before the report. If the pod was `leaving`, all of it stays
+    /// free later, so that no further pod is evicted for those that wait for it.
     pub fn gone(&mut self, shares: &[ZoneShare], leaving: bool) {
         for share in shares {
             for (name, amount) in &share.amounts {

@@ -91,7 +91,8 @@ pub struct Extras {
     pub ungrouped: u32,
     /// NUMA zones used there.
     pub zones: Vec<ZoneShare>,
-    /// If there are some: the last report on the node's zones when a decision placed the pod. A later one includes the pod.
+    /// The number of the last report on the node's zones before the pod was placed there, 0 if none is known or it uses no zones. Later reports include the
+    /// pod.
     pub after_report: u64,
     /// Volumes promised to its unbound claims.
     pub volumes: Promises,

@@ -478,8 +478,18 @@ impl PodGroup {
     }
 
     fn tree_is_stale(&self) -> bool {
-        let used = self.per_member(PodSet::active_used);
-        used.iter().sum::<usize>() > 0 && self.with(Status::Succeeded) == 0 && !self.satisfied(0, &used)
+        self.with(Status::Succeeded) == 0 && self.is_short(&self.per_member(PodSet::active_used))
+    }
+
+    /// Whether these pods are some, but fewer than its minimum.
+    fn is_short(&self, pods: &[usize]) -> bool {
+        pods.iter().sum::<usize>() > 0 && !self.satisfied(0, pods)
+    }
+
+    /// Whether it has other pods than pipelined ones, but without these fewer than its minimum. Releasing pods count.
+    #[must_use]
+    pub fn is_short_without_plans(&self) -> bool {
+        self.is_short(&self.per_member(|pods| pods.active_used() - pods.with(Status::Pipelined)))
     }
 
     /// The pods to place next, all or none: what the minimum lacks, else one surplus pod or member. `take(member, n)` gives up to n pods of a pod set that

@@ -81,10 +81,7 @@ impl Model {
     pub fn set_stale(&mut self, pod_group: PodGroupId, stale: bool, now: Time) -> bool {
         let pod_group = &mut self.pod_groups[pod_group];
         let being_bound = pod_group.with(Status::Allocated) + pod_group.with(Status::Binding) > 0;
-        let waits_for_plans = pod_group.with(Status::Pipelined) > 0 && {
-            let placed = pod_group.per_member(|pods| pods.active_used() - pods.with(Status::Pipelined));
-            placed.iter().any(|count| *count > 0) && !pod_group.satisfied(0, &placed)
-        };
+        let waits_for_plans = pod_group.with(Status::Pipelined) > 0 && pod_group.is_short_without_plans();
         let Some(input) = &mut pod_group.input else {
             return false;
         };

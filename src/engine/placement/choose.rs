@@ -270,7 +270,7 @@ fn best_of_groups(
     let lasting = !neighbours::concerned(model, id) && !neighbours::excludes_its_kind(model, id);
     let first = if lasting { preferred.first_open(kind) } else { 0 };
     debug_assert!({
-        let mut before = preferred.groups().take(first).flatten();
+        let mut before = (0..first).flat_map(|at| preferred.group(at));
         !before.any(|node| context.scope.has(*node) && rules::fits(&context.pair(model, id, *node)) == Fit::Fits)
     });
     let few = context.scope.among.filter(|_| context.scope.is_small(model));

@@ -40,11 +40,6 @@ impl Preferred {
         preferred
     }
 
-    /// The groups.
-    pub fn groups(&self) -> impl Iterator<Item = &[NodeId]> {
-        self.groups.iter().map(|group| &self.nodes[group.clone()])
-    }
-
     /// A group by its position.
     #[must_use]
     pub fn group(&self, at: usize) -> &[NodeId] {

@@ -64,6 +64,17 @@ fn free_amounts_are_read_if_the_settings_use_them() {
 }
 
 #[test]
+fn amounts_of_zones_are_limited_so_that_their_differences_do_not_overflow() {
+    let topology = topology(
+        "{zones: [{name: node-0, type: Node, resources: [{name: memory, allocatable: '10E', available: '-10E'}]}]}",
+    );
+    let read = read(&topology, &[], true).unwrap();
+    let most = requests::MOST;
+    assert_eq!(named(&read.zones[0].allocatable), [("memory", most)]);
+    assert_eq!(named(&read.free[0]), [("memory", -most)]);
+}
+
+#[test]
 fn the_policy_format_of_older_agents_is_read() {
     for (word, wanted) in [
         ("SingleNUMANodePodLevel", (NumaPolicy::SingleNode, true)),

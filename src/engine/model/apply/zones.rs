@@ -5,8 +5,7 @@ use crate::engine::model::Model;
 use crate::engine::model::epochs::Change;
 use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::numa::{Ledger, ZoneShare};
-use crate::engine::model::pod::{Place, State};
-use crate::engine::model::weight::Weight;
+use crate::engine::model::pod::Place;
 
 impl Model {
     /// The NUMA zones of a node that a pod there uses; none where the kubelet does not align it, even with a record. `None`: the record does not name known
@@ -49,13 +48,11 @@ impl Model {
     pub(super) fn zones_reported(&mut self, id: NodeId, input: Box<NodeInput>) {
         let mut zones = self.ledger_of(&input);
         if let Some(ledger) = &mut zones {
-            let (node, pods) = (&self.nodes[id], &self.pods);
-            let held = node.pods.iter().map(|pod| &pods[*pod].state);
-            let held = held.filter_map(|state| Some((state.hold.as_ref()?, state.weight())));
-            let planned = node.coming.iter().filter_map(|pod| pods[*pod].state.plan.as_ref());
-            for (place, weight) in held.chain(planned.map(|place| (place, Weight::Planned))) {
-                let extras = place.extras();
-                ledger.account(&extras.zones, extras.after_report, weight, 1);
+            debug_assert!(self.nodes[id].coming.is_empty(), "plans end with the cycle");
+            for state in self.nodes[id].pods.iter().map(|pod| &self.pods[*pod].state) {
+                if let Some(extras) = state.hold.as_ref().map(Place::extras) {
+                    ledger.account(&extras.zones, extras.after_report, state.weight(), 1);
+                }
             }
         }
         let node = &mut self.nodes[id];
@@ -71,17 +68,6 @@ impl Model {
     pub fn zone_report(&self, node: NodeId, zones: &[ZoneShare]) -> u64 {
         let ledger = self.nodes[node].numa.as_ref().filter(|_| !zones.is_empty());
         ledger.map_or(0, |ledger| ledger.report)
-    }
-
-    /// A known pod is on a node where it was not `before`, and no decision here placed it: its bind, by the leader before or another scheduler, came after the
-    /// last report on the node's zones.
-    pub(super) fn note_new_place(&self, state: &mut State, before: Option<&Place>) {
-        if let Some(place) = &mut state.hold
-            && before.is_none_or(|before| before.node != place.node)
-        {
-            let report = self.zone_report(place.node, &place.extras().zones);
-            place.change(|extras| extras.after_report = report);
-        }
     }
 
     /// The place of a pod on a node if the last report on the node's zones includes the pod, and whether the pod is leaving it.
