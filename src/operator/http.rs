@@ -214,8 +214,14 @@ async fn metrics_page(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     {
         return refusal;
     }
-    let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    (headers, shared.metrics.text().await).into_response()
+    match shared.metrics.text() {
+        Some(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        None => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many clients have not read their page yet\n",
+        )
+            .into_response(),
+    }
 }
 
 /// Query parameters of pages about one shard.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use metrics::Label;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tokio::sync::{Mutex, watch};
-use tokio::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::components::figures::Figures;
 use crate::components::figures::families::{Family, Kind, OF_THE_PROCESS};
@@ -16,8 +15,8 @@ use crate::components::figures::families::{Family, Kind, OF_THE_PROCESS};
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The prefix of the metrics that KAI has, too.
 pub const KAI: &str = "kai";
-/// A page is answered again for so long.
-const SHARED_FOR: Duration = Duration::from_millis(100);
+/// Limit on pages that their clients have not read yet.
+const UNREAD: usize = 64;
 /// Interval of the recorder's upkeep of histograms.
 const UPKEEP: Duration = Duration::from_secs(30);
 
@@ -27,7 +26,19 @@ pub struct Page {
     recorded: PrometheusHandle,
     figures: Figures,
     namespace: watch::Receiver<String>,
-    last: Arc<Mutex<Option<(Instant, Bytes)>>>,
+    unread: Arc<Semaphore>,
+}
+
+/// A page that its client has not read yet.
+struct Unread {
+    text: String,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Unread {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
 }
 
 impl Page {
@@ -39,21 +50,16 @@ impl Page {
             recorded: recorder(),
             figures,
             namespace,
-            last: Arc::default(),
+            unread: Arc::new(Semaphore::new(UNREAD)),
         }
     }
 
-    /// The page's text. Requests at the same time share one, however long their clients take to read it.
-    pub async fn text(&self) -> Bytes {
-        let mut last = self.last.lock().await;
-        if let Some((made, text)) = &*last
-            && made.elapsed() < SHARED_FOR
-        {
-            return text.clone();
-        }
-        let text = Bytes::from(self.render());
-        *last = Some((Instant::now(), text.clone()));
-        text
+    /// The page's text. `None`: too many clients have not read theirs, which takes memory for as long as they like.
+    #[must_use]
+    pub fn text(&self) -> Option<Bytes> {
+        let place = Arc::clone(&self.unread).try_acquire_owned().ok()?;
+        let text = self.render();
+        Some(Bytes::from_owner(Unread { text, _place: place }))
     }
 
     fn render(&self) -> String {

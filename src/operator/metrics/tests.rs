@@ -118,12 +118,13 @@ fn the_prefix_of_kai_can_be_another() {
     assert!(page.contains("\nunikai_cycles_total "));
 }
 
-#[tokio::test(start_paused = true)]
-async fn requests_at_the_same_time_share_a_page() {
+#[test]
+fn clients_that_do_not_read_their_pages_take_limited_memory() {
     let (_namespace, followed) = watch::channel(KAI.to_owned());
     let page = Page::new(Figures::default(), followed);
-    let (one, other) = (page.text().await, page.text().await);
-    assert_eq!(one.as_ptr(), other.as_ptr());
-    tokio::time::advance(SHARED_FOR).await;
-    assert_ne!(one.as_ptr(), page.text().await.as_ptr());
+    let mut unread: Vec<_> = std::iter::from_fn(|| page.text()).take(1_000).collect();
+    assert_eq!(unread.len(), UNREAD);
+    assert!(page.text().is_none());
+    unread.pop();
+    assert!(page.text().is_some(), "one has been read");
 }
