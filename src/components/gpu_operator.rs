@@ -14,9 +14,9 @@ use crate::api::names::label;
 
 /// How long an answer is cached.
 const CACHED_FOR: Duration = Duration::from_secs(60);
-/// How long nothing else must be answered than that there is no such kind, until that is an answer: an API server that starts may not know the kind yet.
+/// How long the API server must keep answering that it does not know the kind until that counts: one that starts may not know it yet.
 const ABSENT: Duration = Duration::from_secs(10);
-/// How long nothing is read again until then, so that many binds cost few reads.
+/// Time between two reads until then, so that many binds cost few reads.
 const DOUBTED_FOR: Duration = Duration::from_secs(1);
 /// Timeout of the request.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,8 +61,8 @@ impl GpuOperator {
         }
     }
 
-    /// Whether containers get GPUs by CDI. While the API server does not answer, or has not known the kind for only a moment, its last answer counts; the first
-    /// time that it does not know the kind the answer is no, so that binds need not wait in clusters without it.
+    /// Whether containers get GPUs by CDI. While the API server does not answer, or has not known the kind for only a moment, its last answer counts. If it
+    /// does not know the kind and there is no last answer, containers do not, so that binds need not wait in clusters without the GPU operator.
     ///
     /// # Errors
     /// If it has not answered yet. No answer is assumed, as containers keep the names that they are given.

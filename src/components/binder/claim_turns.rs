@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
@@ -10,6 +11,9 @@ use tokio::time::Instant;
 use super::open_binds::{Open, OpenBinds};
 use crate::components::keyed_turns::KeyedTurns;
 use crate::components::watches::Key;
+
+/// How long a bind waits for its turn of writing a resource claim or volume claim. After that it writes without one, since what another bind sent may hang.
+pub const TURN: Duration = Duration::from_secs(30);
 
 /// The turns of all claims that are being written. By name: a claim is written only if its uid is the one that was read.
 #[derive(Default)]

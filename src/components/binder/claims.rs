@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use super::claim_turns::ClaimTurns;
+use super::claim_turns::{ClaimTurns, TURN};
 use crate::api::bind_request::ExtendedResourceClaimAllocation;
 use crate::api::names::{annotation, finalizer};
 use crate::components::Context;
@@ -35,8 +35,6 @@ use crate::mirror::claims::requests;
 
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait for the turn of writing a claim. After that it is written without one, since what another bind sent may hang.
-const TURN: Duration = Duration::from_secs(30);
 /// Attempts per step.
 const TRIES: u32 = 6;
 /// Backoff between attempts: initial and maximum.

@@ -179,15 +179,16 @@ impl MultiStepBind {
                 break;
             }
         }
-        // At shutdown the bind request and all writes stay: the next leader resumes. So they do if the pod may be bound.
-        if !self.caller.context.shutdown.is_cancelled() && !report.uncertain {
+        // At shutdown the bind request and all writes stay: the next leader resumes.
+        if !self.caller.context.shutdown.is_cancelled() {
             // This bind no longer counts as one that waits for the claims.
             drop(done.waits_for.take());
             match report.ending {
-                Ending::Done => self.volumes().keep(),
                 // Claims outlive their pod; all else goes with it.
-                Ending::Overtaken => Box::pin(self.volumes().undo(&done.volumes)).await,
-                Ending::Failed(_) => Box::pin(self.undo(&done)).await,
+                Ending::Overtaken if !report.uncertain => Box::pin(self.volumes().undo(&done.volumes)).await,
+                Ending::Failed(_) if !report.uncertain => Box::pin(self.undo(&done)).await,
+                // The claims have their volumes. All writes stay, also if the pod only may be bound.
+                Ending::Done | Ending::Overtaken | Ending::Failed(_) => self.volumes().keep(),
             }
         }
         (report, done.request)

@@ -48,9 +48,9 @@ pub struct Caller {
     pub runtime_classes: Arc<RuntimeClasses>,
     /// Turns of writing resource claims.
     pub claim_turns: Arc<ClaimTurns>,
-    /// Open binds that wait for volume claims, by these.
+    /// Open binds that wait for volume claims, by namespace and name of the claim.
     pub open_claims: Arc<OpenBinds>,
-    /// Turns of writing these.
+    /// Turns of writing volume claims.
     pub volume_turns: Arc<VolumeTurns>,
     turns: Arc<Semaphore>,
 }

@@ -3,16 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
+use super::claim_turns::TURN;
 use crate::components::keyed_turns::KeyedTurns;
-
-/// How long to wait for a turn. After that a claim is written without one, since what another bind sent may hang.
-const TURN: Duration = Duration::from_secs(30);
 
 /// A write for a claim, which is undone if the claim gets no volume.
 #[derive(Clone, Debug)]

@@ -48,7 +48,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether the mirror is not to know a node as it is now.
+    /// Records a node as it is now; returns whether the mirror is not to know it yet.
     pub fn holds(&mut self, node: &Arc<Node>) -> bool {
         let came = self.note(node);
         let name = node.name_any();

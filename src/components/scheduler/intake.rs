@@ -343,8 +343,7 @@ impl Intake {
             self.begin_anew(now, everything, &mut taken);
             // It may be gone by now.
             let aside = &self.core.mirror.aside;
-            let failed_group = taken.failed_group.take();
-            taken.failed_group = failed_group.filter(|group| aside.is_group_set_aside(group));
+            taken.failed_group.take_if(|group| !aside.is_group_set_aside(group));
         }
         Failed { panic, taken, for_good }
     }

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::*;
+use crate::components::binder::multi_step::MultiStepBind;
 use crate::components::binder::requests::RequestError;
+use crate::components::binder::volume_turns::Write;
 use crate::components::binder::volumes::{Volumes, Written, promised};
 use crate::components::retry::Failure;
 use crate::components::watches::Key;
@@ -346,9 +349,7 @@ async fn what_a_bind_finds_in_place_is_not_removed_afterwards_by_one_that_failed
         let case = Case::new(promised).await;
         let caller = case.lab.caller();
         let volumes = case.volumes(&caller);
-        let mut written = Written::default();
-        let waits = timeout(MOMENT, volumes.provide(&mut written)).await;
-        assert!(waits.is_err(), "{waits:?}");
+        let written = case.wrote().await;
         case.watch().await;
 
         let slow = Effect::Delay(seconds(1));
@@ -373,9 +374,7 @@ async fn what_a_bind_finds_in_place_is_not_removed_afterwards_by_one_that_failed
 async fn a_bind_that_finds_another_node_on_a_claim_removes_what_one_before_it_has_left() {
     let mut case = Case::new(None).await;
     let caller = case.lab.caller();
-    let mut written = Written::default();
-    let waits = timeout(MOMENT, case.volumes(&caller).provide(&mut written)).await;
-    assert!(waits.is_err(), "{waits:?}");
+    let written = case.wrote().await;
     case.watch().await;
     let other = caller
         .open_claims
@@ -393,6 +392,35 @@ async fn a_bind_that_finds_another_node_on_a_claim_removes_what_one_before_it_ha
     drop(other);
     case.volumes(&caller).undo(&written).await;
     assert_eq!(case.selected().await, Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_of_which_the_end_is_not_known_keeps_nothing_that_others_have_left_for_its_claims() {
+    let case = Case::new(None).await;
+    case.lab.install_definitions().await;
+    case.bound().await;
+    let bind = MultiStepBind {
+        caller: case.lab.caller(),
+        stores: Arc::clone(&case.lab.stores),
+        group_requests: mpsc::channel(1).0,
+        bind: case.bind.clone(),
+        resumes: None,
+        steps: StepLog::default(),
+    };
+    let turns = &bind.caller.volume_turns;
+    let key = &case.bind.placement.volumes[0].claim;
+    let stored = case.lab.stores.persistent_volume_claims.get("team", "data");
+    turns.leave(key, vec![Write::Node("n1".into(), stored.expect("a claim"))]);
+
+    // Else it would go on.
+    case.lab.lose();
+    case.lab
+        .fault(Match::bindings(), Effect::FailAfter { code: 504 }, Times::Always);
+    case.lab
+        .fault(Match::verb_on("get", "pods"), refuse(429), Times::Always);
+    let (report, _) = bind.run().await;
+    assert!(report.uncertain, "{report:?}");
+    assert!(turns.take(key).is_empty());
 }
 
 #[tokio::test(start_paused = true)]

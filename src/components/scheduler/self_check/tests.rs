@@ -140,40 +140,26 @@ async fn a_node_that_loses_gpus_is_no_difference() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_held_back_is_no_difference() {
-    let mut checked = Checked::new();
-    checked.cluster.node("moves", Some("blue"));
-    let mut steps = 0;
-    let ended = checked.next(|cluster| {
-        steps += 1;
-        if steps == 1 {
-            cluster.node("moves", None);
+async fn a_node_that_is_held_back_or_will_be_once_its_change_is_taken_is_no_difference() {
+    for is_stored_before in [false, true] {
+        let mut checked = Checked::new();
+        checked.cluster.node("moves", Some("blue"));
+        if is_stored_before {
+            checked.cluster.store_node("moves", None);
         }
-    });
-    assert_eq!(ended.await.ending, Ending::Same);
-    assert!(
-        checked.cluster.intake.arrivals.next().is_some(),
-        "it is still held back"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_that_will_be_held_back_once_its_change_is_taken_is_no_difference() {
-    let mut checked = Checked::new();
-    checked.cluster.node("moves", Some("blue"));
-    checked.cluster.store_node("moves", None);
-    let mut steps = 0;
-    let ended = checked.next(|cluster| {
-        steps += 1;
-        if steps == 1 {
-            cluster.node("moves", None);
-        }
-    });
-    assert_eq!(ended.await.ending, Ending::Same);
-    assert!(
-        checked.cluster.intake.arrivals.next().is_some(),
-        "it is still held back"
-    );
+        let mut steps = 0;
+        let ended = checked.next(|cluster| {
+            steps += 1;
+            if steps == 1 {
+                cluster.node("moves", None);
+            }
+        });
+        assert_eq!(ended.await.ending, Ending::Same);
+        assert!(
+            checked.cluster.intake.arrivals.next().is_some(),
+            "it is still held back"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

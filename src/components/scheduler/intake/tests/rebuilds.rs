@@ -8,11 +8,16 @@ use super::*;
 type Late = (PackedChange, Position);
 
 impl Cluster {
+    /// A change that a store has.
+    fn late(&self, object: Object, there: bool) -> Late {
+        let position = self.position(object.kind());
+        (mirror::packed_change(object, there), position)
+    }
+
     /// The store gets a node.
     fn stored(&self, node: Arc<Node>) -> Late {
         self.stores.nodes.insert(Node::clone(&node));
-        let change = mirror::packed_change(Object::Node(node), true);
-        (change, self.position(Kind::Node))
+        self.late(Object::Node(node), true)
     }
 
     /// A message arrives.
@@ -53,8 +58,7 @@ async fn a_node_that_was_deleted_while_it_was_held_back_is_known_only_if_it_was_
         cluster.node("moves", Some("blue"));
         cluster.node("moves", None);
         let last = cluster.stores.nodes.remove(&key("", "moves")).unwrap();
-        let gone = mirror::packed_change(Object::Node(last), false);
-        let mut late = vec![(gone, cluster.position(Kind::Node))];
+        let mut late = vec![cluster.late(Object::Node(last), false)];
         if created_again {
             late.push(cluster.stored(node("moves", None)));
         }
@@ -99,10 +103,7 @@ fn an_object_that_is_gone_when_the_model_is_rebuilt_is_not_set_aside_any_more() 
     cluster.rebuilt();
     assert!(!cluster.nothing_failed(), "it still exists");
     let poison = cluster.stores.pods.remove(&key("ns", "poison")).unwrap();
-    let late = (
-        mirror::packed_change(Object::Pod(poison), false),
-        cluster.position(Kind::Pod),
-    );
+    let late = cluster.late(Object::Pod(poison), false);
     cluster.rebuilt();
     cluster.take(&late);
     assert!(cluster.nothing_failed());
@@ -116,10 +117,7 @@ fn a_pod_group_that_is_created_again_is_placed_although_one_of_its_name_was_set_
     for created_before_the_rebuild in [false, true] {
         let mut cluster = Cluster::with_a_failed_group();
         let gone = cluster.stores.pod_groups.remove(&key("ns", "odd")).unwrap();
-        let gone = (
-            mirror::packed_change(Object::PodGroup(gone), false),
-            cluster.position(Kind::PodGroup),
-        );
+        let gone = cluster.late(Object::PodGroup(gone), false);
         let again = group("odd", "again", &spec);
         if created_before_the_rebuild {
             cluster.stores.pod_groups.insert(again.clone());
@@ -208,10 +206,7 @@ fn a_rebuild_tells_what_it_cannot_use_and_what_it_can_use_again() {
     let told = |taken: Taken| -> Vec<String> { taken.rejections.iter().map(ToString::to_string).collect() };
 
     cluster.stores.pod_groups.insert(nested(20));
-    let late = (
-        mirror::packed_change(Object::PodGroup(Arc::new(nested(20))), true),
-        cluster.position(Kind::PodGroup),
-    );
+    let late = cluster.late(Object::PodGroup(Arc::new(nested(20))), true);
     assert_eq!(
         told(cluster.rebuilt()),
         ["PodGroup ns/deep: there are more than 16 levels of sub-groups: set aside until that changes"]
