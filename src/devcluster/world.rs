@@ -211,14 +211,14 @@ impl Shared {
             .count()
     }
 
-    /// The number of a node, given once and kept for its name.
+    /// The number of a node, kept for its name until that is forgotten.
     fn number(&self, node: &str) -> usize {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         let next = registered.values().max().map_or(0, |last| last + 1);
         *registered.entry(node.to_owned()).or_insert(next)
     }
 
-    /// A node of the cluster has this name.
+    /// Frees the number of a node that was not registered, as the cluster has one of its name that is not simulated.
     fn forget(&self, node: &str) {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         registered.remove(node);

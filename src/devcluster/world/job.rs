@@ -17,11 +17,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use self::tally::{Counts, Tallies};
 use super::clock::later;
-use super::informer::{Change, Informer, Key, controller_of};
+use super::informer::{Change, Informer, Key};
 use super::pods::{is_active, is_finished, ready_since};
 use super::queue::Again;
 use super::workload::{
-    create_pods, delete, delete_pods, nonzero, pod_from_template, report_failure, said, uid, wanted, write_status,
+    controller_key, create_pods, delete, delete_pods, nonzero, pod_from_template, report_failure, said, uid, wanted,
+    write_status,
 };
 use super::{Shared, Timings};
 
@@ -54,8 +55,7 @@ impl Jobs {
 
     /// Whether the failure of a pod is one that the policy of its Job ignores.
     fn is_ignored(&self, pod: &Pod) -> bool {
-        let ns = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let job = controller_of(&pod.metadata).and_then(|owner| self.jobs.get(&Key::new(ns, &owner.name)));
+        let job = controller_key(&pod.metadata, "Job").and_then(|key| self.jobs.get(&key));
         job.is_some_and(|job| job.spec.as_ref().is_some_and(|spec| ignores(spec, pod)))
     }
 

@@ -15,9 +15,6 @@ pub(super) const NOT_READY_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", 
 /// The label of the Node objects that a world has registered. No other Node object is changed or deleted.
 const SIMULATED: &str = "unikai.dev/simulated";
 
-/// The reason of the API server's refusal to create an object whose name another one has.
-const NAME_IS_TAKEN: &str = "AlreadyExists";
-
 /// Creates the Node object, or makes an existing simulated one this node's, and reports it Ready.
 pub(super) async fn register(shared: &Shared, spec: &NodeSpec, index: usize) -> kube::Result<Node> {
     let nodes: Api<Node> = Api::all(shared.client.clone());
@@ -25,9 +22,7 @@ pub(super) async fn register(shared: &Shared, spec: &NodeSpec, index: usize) -> 
     wanted.labels_mut().insert(SIMULATED.to_owned(), "true".to_owned());
     let node = match nodes.create(&PostParams::default(), &wanted).await {
         Ok(node) => node,
-        Err(kube::Error::Api(status)) if status.reason == NAME_IS_TAKEN => {
-            adopt(&nodes, spec, &wanted, *status).await?
-        }
+        Err(kube::Error::Api(status)) if status.is_already_exists() => adopt(&nodes, spec, &wanted, *status).await?,
         Err(error) => return Err(error),
     };
     let node = if node.status.as_ref().and_then(|status| status.allocatable.as_ref()) == Some(&spec.allocatable())
@@ -81,7 +76,7 @@ fn is_simulated(node: &Node) -> bool {
 
 /// Whether a node was not registered because a node of the cluster has its name.
 pub(super) fn is_taken(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.reason == NAME_IS_TAKEN)
+    matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
 /// Removes the taints of nodes that are not ready. The node life-cycle controller does so too, if there is one.

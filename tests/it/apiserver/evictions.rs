@@ -106,19 +106,20 @@ async fn an_eviction_may_be_tried_without_effect_and_is_for_one_pod_only() {
         running(cluster, "a", "True").await;
         let path = cluster.core("pods/a");
         let before = cluster.get(&path).await;
-        let with = async |options: Value| {
+        let with = async |query: &str, options: Value| {
             let eviction = json!({
                 "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a", "namespace": cluster.namespace},
                 "deleteOptions": options,
             });
-            cluster.post(&format!("{path}/eviction"), &eviction).await.code
+            cluster.post(&format!("{path}/eviction{query}"), &eviction).await.code
         };
-        assert_eq!(with(json!({"dryRun": ["All"]})).await, 201);
+        assert_eq!(with("", json!({"dryRun": ["All"]})).await, 201);
         let other = "00000000-0000-0000-0000-000000000000";
-        assert_eq!(with(json!({"preconditions": {"uid": other}})).await, 409);
+        assert_eq!(with("", json!({"preconditions": {"uid": other}})).await, 409);
+        assert_eq!(with("?dryRun=All", json!({})).await, 201);
         assert_eq!(cluster.get(&path).await.revision(), before.revision());
         let seen = json!({"preconditions": {"uid": before.body["metadata"]["uid"], "resourceVersion": before.revision()}});
-        assert_eq!(with(seen).await, 201);
+        assert_eq!(with("", seen).await, 201);
         let leaving = cluster.get(&path).await.ok();
         assert!(leaving["metadata"]["deletionTimestamp"].is_string());
     })

@@ -6,13 +6,12 @@ use super::{
     Call, Reply,
     admit::Admission,
     success,
-    update::{ATTEMPTS, precondition_failed},
+    update::{ATTEMPTS, commit, precondition_failed},
     value_reply,
 };
 use crate::devcluster::apiserver::{
     schema::FieldError,
     status::{ApiError, ApiResult},
-    store::WriteError,
     strategy, validation,
     webhook::Operation,
 };
@@ -25,19 +24,11 @@ pub(super) async fn bind(call: &Call) -> ApiResult<Reply> {
     let admission = Admission::new(call, Operation::Create, &call.info.name, None)?;
     admission.mutate(Some(&mut binding), &mut warnings).await?;
     admission.validate(Some(&binding), &mut warnings).await?;
-    let table = call.table();
     for _ in 0..ATTEMPTS {
         let old = call.find()?;
         let pod = bound(call, &old.value, &binding)?;
-        let written = if call.dry_run()? {
-            Ok(old)
-        } else {
-            table.replace(&call.key(), old.revision, pod)
-        };
-        match written {
-            Ok(_) => return Ok(value_reply(201, &success(201, None), warnings)),
-            Err(WriteError::Modified) => {}
-            Err(WriteError::Missing | WriteError::Exists) => return Err(ApiError::not_found(&call.subject())),
+        if commit(call, &old, pod)?.is_some() {
+            return Ok(value_reply(201, &success(201, None), warnings));
         }
     }
     Err(ApiError::modified(&call.subject()))

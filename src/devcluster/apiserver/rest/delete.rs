@@ -26,7 +26,8 @@ pub(super) struct Options {
     propagation: Option<String>,
     uid: Option<String>,
     revision: Option<String>,
-    dry_run: bool,
+    /// Nothing is to be stored.
+    pub dry_run: bool,
 }
 
 impl Options {
@@ -69,11 +70,6 @@ impl Options {
                 .is_some_and(|values| values.iter().any(|value| value == "All")),
         }
         .check()
-    }
-
-    /// Whether nothing is to be stored.
-    pub fn dry_run(&self) -> bool {
-        self.dry_run
     }
 
     /// The request itself has changed the object: a precondition on its revision is meant for the one before.

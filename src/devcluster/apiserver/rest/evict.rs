@@ -7,7 +7,7 @@ use super::{
     admit::Admission,
     delete::{self, Options},
     success,
-    update::ATTEMPTS,
+    update::{ATTEMPTS, commit},
     value_reply,
 };
 use crate::api::names::condition;
@@ -28,6 +28,7 @@ pub(super) async fn evict(call: &Call) -> ApiResult<Reply> {
         ));
     }
     let mut options = Options::read(&eviction["deleteOptions"])?;
+    options.dry_run |= call.dry_run()?;
     let pod = call.find()?;
     let mut warnings = Vec::new();
     let admission = Admission::new(call, Operation::Create, &call.info.name, None)?;
@@ -39,9 +40,9 @@ pub(super) async fn evict(call: &Call) -> ApiResult<Reply> {
     );
     let leaving = !pod.value["metadata"]["deletionTimestamp"].is_null();
     if !finished && !leaving {
-        spend_budget(call, &pod.value, options.dry_run())?;
+        spend_budget(call, &pod.value, options.dry_run)?;
     }
-    if !options.dry_run() {
+    if !options.dry_run {
         mark_disrupted(call, &mut options)?;
     }
     delete::delete_one(call, &call.key(), &options, &mut warnings).await?;
@@ -58,16 +59,9 @@ fn mark_disrupted(call: &Call, options: &mut Options) -> ApiResult<()> {
             "type": condition::DISRUPTION_TARGET, "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
         });
         strategy::set_condition(&mut pod, disrupted, &call.cluster.clock.stamp());
-        if pod == old.value {
+        if let Some(marked) = commit(call, &old, pod)? {
+            options.follow(&marked);
             return Ok(());
-        }
-        match call.table().replace(&call.key(), old.revision, pod) {
-            Ok(marked) => {
-                options.follow(&marked);
-                return Ok(());
-            }
-            Err(WriteError::Modified) => {}
-            Err(WriteError::Missing | WriteError::Exists) => return Err(ApiError::not_found(&call.subject())),
         }
     }
     Err(ApiError::modified(&call.subject()))
@@ -88,7 +82,7 @@ fn spend_budget(call: &Call, pod: &Value, dry_run: bool) -> ApiResult<()> {
                 ));
             }
         };
-        if may_go_unhealthy(pod, &budget.value) {
+        if needs_no_disruption(pod, &budget.value) {
             return Ok(());
         }
         let name = budget.key().1;
@@ -132,8 +126,8 @@ fn covers(budget: &Value, pod: &Value) -> bool {
     selector.is_object() && LabelSelector::from_object(selector).is_some_and(|selector| selector.matches(pod))
 }
 
-/// Whether a pod is not ready, and its budget lets such pods go: it does not count as healthy, so its eviction takes nothing from the budget.
-fn may_go_unhealthy(pod: &Value, budget: &Value) -> bool {
+/// Whether the eviction takes nothing from the budget: the pod is not ready, so it does not count as healthy, and the budget lets such pods go.
+fn needs_no_disruption(pod: &Value, budget: &Value) -> bool {
     let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     if conditions.any(|known| known["type"] == condition::POD_READY && known["status"] == "True") {
         return false;

@@ -79,7 +79,7 @@ async fn write(call: &Call, old: &Arc<Object>, mut new: Value, warnings: &mut Ve
 
 /// Writes the new state, removes the object if it was only waiting for its last finalizer, or leaves it alone if nothing changed;
 /// `None` when someone else wrote it in between.
-fn commit(call: &Call, old: &Arc<Object>, new: Value) -> ApiResult<Option<Arc<Object>>> {
+pub(super) fn commit(call: &Call, old: &Arc<Object>, new: Value) -> ApiResult<Option<Arc<Object>>> {
     if call.dry_run()? {
         return Ok(Some(Arc::new(Object::new(new, old.revision))));
     }

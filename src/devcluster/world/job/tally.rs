@@ -24,6 +24,7 @@ struct Tally {
     before: Option<Before>,
     succeeded: HashSet<String>,
     failed: HashSet<String>,
+    /// Pods whose failure does not count: the controller deletes them itself, or the Job's pod failure policy ignores it.
     excused: HashSet<String>,
     indexes: BTreeSet<usize>,
     failures_in_a_row: u32,
@@ -60,7 +61,7 @@ impl Tallies {
         match phase(pod) {
             "Succeeded" => tally.succeed(pod_uid, index_of(pod)),
             phase if phase == "Failed" || deleted => {
-                if ignored(pod) && !tally.failed.contains(pod_uid) {
+                if ignored(pod) {
                     tally.excused.insert(pod_uid.to_owned());
                 }
                 tally.fail(pod_uid, now);

@@ -26,7 +26,7 @@ fn refusing(reason: &'static str) -> Shared {
 #[tokio::test]
 async fn only_a_node_of_the_same_name_makes_a_name_count_as_taken() {
     let spec = NodeSpec::cpu("n");
-    let taken = register(&refusing(NAME_IS_TAKEN), &spec, 0)
+    let taken = register(&refusing("AlreadyExists"), &spec, 0)
         .await
         .expect_err("it is refused");
     assert!(is_taken(&taken));
