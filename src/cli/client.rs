@@ -234,7 +234,7 @@ impl Client {
         body: Vec<u8>,
     ) -> anyhow::Result<T> {
         let path = format!("/api/v1{path}");
-        let busy = Mutex::new(None);
+        let mut busy = None;
         let asked = async {
             let mut renewed = false;
             loop {
@@ -242,7 +242,7 @@ impl Client {
                 match answer.0 {
                     // Others have their turns before.
                     StatusCode::TOO_MANY_REQUESTS => {
-                        *busy.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                        busy = Some(answer);
                         tokio::time::sleep(BUSY).await;
                     }
                     StatusCode::UNAUTHORIZED if !renewed => {
@@ -256,7 +256,6 @@ impl Client {
             }
         };
         let asked = tokio::time::timeout(max_wait, asked).await;
-        let busy = busy.into_inner().unwrap_or_else(PoisonError::into_inner);
         let unanswered = || busy.with_context(|| format!("{path}: no answer in {} s", max_wait.as_secs()));
         let (status, bytes) = asked.unwrap_or_else(|_| unanswered())?;
         if status.is_success() {

@@ -19,7 +19,7 @@ use case::{Case, Kind};
 
 /// The assumed context of a pod: answers are reproducible, so generated names have no random part, and the objects that the settings name exist.
 const CONTEXT: PodContext = PodContext {
-    workload: None,
+    queue: None,
     has_runtime_class: true,
     random: "xxxxxxx",
 };

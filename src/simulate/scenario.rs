@@ -14,6 +14,8 @@ use crate::engine::input::Millis;
 /// Limit on jobs, their pods, nodes and queues, so that a typing error in a number ends with a message.
 const MOST: usize = 1_000_000;
 const TOO_MANY: &str = "too many";
+/// Limit on times.
+const LONGEST: Millis = i64::MAX / 4;
 
 /// A scenario, as a user writes it.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -293,6 +295,7 @@ pub const PRIORITY: i32 = 50;
 impl Workload {
     fn jobs(&self) -> anyhow::Result<impl Iterator<Item = Job> + '_> {
         ensure!(self.pods > 0, "pods: must be above 0");
+        ensure!(self.every <= LONGEST / MOST as i64, "every: too long");
         let gpu = thousandths(self.gpus).context("gpus")?;
         let shape = Shape {
             cpu: amount(&self.cpu, 1_000).context("cpu")?,
@@ -368,10 +371,15 @@ impl Generator {
 
     fn jobs(&self, queue: &str, set: &WorkloadsSet, jobs: &mut Vec<Job>) -> anyhow::Result<()> {
         ensure!(set.creation_interval_ms >= 0, "creationIntervalMs: below 0");
+        ensure!(
+            set.creation_interval_ms <= LONGEST / MOST as i64,
+            "creationIntervalMs: too long"
+        );
         for class in &set.workloads {
             let wrong = || format!("class {:?}", class.class_name);
             ensure!(jobs.len().saturating_add(set.count) <= MOST, TOO_MANY);
             ensure!(class.runtime_ms >= 0, "{}: runtimeMs: below 0", wrong());
+            ensure!(class.runtime_ms <= LONGEST, "{}: runtimeMs: too long", wrong());
             let request = (class.request * 1_000.0).round() as i64;
             ensure!(request >= 0, "{}: request: below 0", wrong());
             for number in 0..set.count {
@@ -472,6 +480,7 @@ impl Scenario {
             let all = machines.len().saturating_add(nodes.count);
             ensure!(all <= MOST, "{}: {TOO_MANY}", wrong());
             ensure!(nodes.gpus >= 0, "{}: gpus: below 0", wrong());
+            ensure!(nodes.gpus <= MOST as i64, "{}: gpus: {TOO_MANY}", wrong());
             let (cpu, memory) = (
                 amount(&nodes.cpu, 1_000).with_context(wrong)?,
                 amount(&nodes.memory, 1).with_context(wrong)?,
@@ -562,7 +571,7 @@ fn optional_span<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Mi
     };
     let span: SignedDuration = duration::parse_extended(&text).map_err(serde::de::Error::custom)?;
     let millis = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
-    if (0..=i64::MAX / 4).contains(&millis) {
+    if (0..=LONGEST).contains(&millis) {
         Ok(Some(millis))
     } else {
         Err(serde::de::Error::custom(format!("{text:?} is not a time from now")))

@@ -192,6 +192,10 @@ fn invalid_scenarios_are_refused_with_the_reason() {
             "{name: a, queue: c, duration: 1s, gpus: 1.5}",
             "workload \"a\": gpus: 1.5 is neither a whole number nor less than one",
         ),
+        (
+            "{name: a, queue: c, duration: 1s, every: 1000000h}",
+            "workload \"a\": every: too long",
+        ),
     ] {
         assert_eq!(refused(&with(workload)), says);
     }
@@ -212,6 +216,17 @@ fn invalid_scenarios_are_refused_with_the_reason() {
             "generator: {cohorts: [{className: c, queuesSets: [{className: q, workloadsSets: [
                 {workloads: [{className: w, runtimeMs: 1, request: -1}]}]}]}]}",
             "generator: class \"w\": request: below 0",
+        ),
+        ("nodes: [{name: n, gpus: 1000001}]", "nodes \"n\": gpus: too many"),
+        (
+            "generator: {cohorts: [{className: c, queuesSets: [{className: q, workloadsSets: [
+                {creationIntervalMs: 9000000000000000000, workloads: []}]}]}]}",
+            "generator: creationIntervalMs: too long",
+        ),
+        (
+            "generator: {cohorts: [{className: c, queuesSets: [{className: q, workloadsSets: [
+                {workloads: [{className: w, runtimeMs: 9000000000000000000, request: 1}]}]}]}]}",
+            "generator: class \"w\": runtimeMs: too long",
         ),
     ] {
         assert_eq!(refused(scenario), says);

@@ -43,6 +43,15 @@ pub async fn served(router: Router) -> Client {
     }
 }
 
+/// A workload with a pod that runs.
+pub fn workload() -> Value {
+    json!({
+        "namespace": "team", "name": "train", "queue": "lab", "shard": "default", "priority": 50, "preemptible": true, "state": "Running",
+        "pods": {"min": 1, "wanted": 1, "running": 1, "waiting": 0, "gated": 0, "leaving": 0, "ended": 0},
+        "requested": {"gpu": 1.0, "cpu": 1.0, "memory": 0.0},
+    })
+}
+
 /// One of three pages.
 async fn page(Query(asked): Query<BTreeMap<String, String>>) -> Json<NodeList> {
     let (name, next) = match asked.get("after").map(String::as_str) {

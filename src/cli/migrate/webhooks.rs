@@ -19,14 +19,6 @@ use crate::api::names::{label, object};
 const MUTATING: &str = "mutating-kai-";
 const VALIDATING: [&str; 3] = ["validating-kai-", "kai-queue-validation-", "kai-podgroup-validation-"];
 
-/// The names that unikai registers its own under, whatever Config says.
-const OVERWRITTEN: [&str; 4] = [
-    object::MUTATING_WEBHOOK,
-    object::VALIDATING_WEBHOOK,
-    object::QUEUE_WEBHOOK,
-    object::POD_GROUP_WEBHOOK,
-];
-
 /// Whether unikai created it.
 fn is_own(object: &impl ResourceExt) -> bool {
     object.labels().get(label::MANAGED_BY).map(String::as_str) == Some(object::OPERATOR)
@@ -122,7 +114,7 @@ pub async fn delete_others(client: &Client, dry_run: bool) -> anyhow::Result<Vec
 }
 
 fn is_other(found: &impl ResourceExt) -> bool {
-    is_kai(found) && !OVERWRITTEN.contains(&found.name_any().as_str())
+    is_kai(found) && !object::WEBHOOKS.contains(&found.name_any().as_str())
 }
 
 /// Deletes unikai's configurations for which none of KAI's is stored (`kept`): once unikai has stopped, nothing answers them. Returns their names.

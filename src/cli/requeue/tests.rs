@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::names::annotation;
-use crate::cli::client::tests::served;
+use crate::cli::client::tests::{served, workload};
 
 /// The holds that were written, and the end of the command, which comes with the first.
 #[derive(Default)]
@@ -31,13 +31,8 @@ async fn change(State(seen): State<Arc<Seen>>, body: Bytes) -> Json<Value> {
 
 /// The operator has not read the hold yet.
 async fn details() -> Json<Value> {
-    let workload = json!({
-        "namespace": "team", "name": "train", "queue": "lab", "shard": "default", "priority": 50, "preemptible": true, "state": "Running",
-        "pods": {"min": 1, "wanted": 1, "running": 1, "waiting": 0, "gated": 0, "leaving": 0, "ended": 0},
-        "requested": {"gpu": 1.0, "cpu": 1.0, "memory": 0.0},
-    });
     let meta = json!({"asOf": "2026-01-01T00:00:00Z", "leads": true});
-    Json(json!({"meta": meta, "workload": workload, "evidence": [], "queues": [], "pods": [], "timeline": []}))
+    Json(json!({"meta": meta, "workload": workload(), "evidence": [], "queues": [], "pods": [], "timeline": []}))
 }
 
 #[tokio::test]

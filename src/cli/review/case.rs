@@ -13,6 +13,7 @@ use crate::api::names;
 use crate::components::admission::queues::Rules;
 use crate::components::admission::review::Request;
 use crate::components::admission::{FailurePolicy, QueueLabels, Scope, Settings};
+use crate::components::grouping::workload::split_api_version;
 
 /// One request.
 pub struct Case {
@@ -105,8 +106,9 @@ impl Kind {
     }
 
     fn of_object(object: &Value) -> Option<Self> {
-        let version = object["apiVersion"].as_str();
-        let group = version.map(|version| version.split_once('/').map_or("", |(group, _)| group));
+        let group = object["apiVersion"]
+            .as_str()
+            .map(|version| split_api_version(version).0);
         Self::of(group, &object["kind"])
     }
 }
