@@ -338,7 +338,7 @@ impl Webhooks {
                     let mutated = pods::mutate(
                         request,
                         pods::PodContext {
-                            workload: Some(&workload),
+                            queue: Some(&workload.queue),
                             has_runtime_class: true,
                             random: "bcdfghj",
                         },

@@ -424,6 +424,8 @@ pub mod object {
     pub const QUEUE_WEBHOOK: &str = "kai-queue-validation-v2";
     /// The validating webhook configuration for PodGroups.
     pub const POD_GROUP_WEBHOOK: &str = "kai-podgroup-validation-v2alpha2";
+    /// All webhook configurations of the operator, whatever Config says.
+    pub const WEBHOOKS: [&str; 4] = [MUTATING_WEBHOOK, VALIDATING_WEBHOOK, QUEUE_WEBHOOK, POD_GROUP_WEBHOOK];
     /// The namespace of the NUMA exporter.
     pub const NUMA_EXPORTER_NAMESPACE: &str = "kai-numa-exporter";
     /// The NUMA exporter: its DaemonSet, its label `app`, its container and its service account.
@@ -474,6 +476,8 @@ pub mod priority_class {
     pub const INFERENCE: &str = "inference";
     /// Reservation pods: kubelets evict them last.
     pub const RESERVATION: &str = "unikai-reservation";
+    /// The classes for workloads that the manifests install, with their values.
+    pub const INSTALLED: [(&str, i32); 4] = [(TRAIN, 50), ("build-preemptible", 75), (BUILD, 100), (INFERENCE, 125)];
     /// Workloads of this value and above are non-preemptible unless they say otherwise.
     pub const NON_PREEMPTIBLE_FROM: i32 = 100;
     /// The value of workloads whose class does not exist, where no class is the global default.

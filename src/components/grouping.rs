@@ -57,12 +57,7 @@ impl Cluster for Known<'_> {
 
     fn namespace_queue(&self, namespace: &str) -> Option<String> {
         let namespace = self.stores.namespaces.get("", namespace)?;
-        let label = namespace
-            .metadata
-            .labels
-            .as_ref()?
-            .get(&self.settings.queue_label_key)?;
-        Some(label.clone()).filter(|queue| !queue.is_empty())
+        pods::named_queue(namespace.metadata.labels.as_ref(), &self.settings.queue_label_key).cloned()
     }
 
     fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<Arc<Pod>> {

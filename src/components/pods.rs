@@ -1,5 +1,7 @@
 //! Predicates of pods, and fields of our own pods, for several components.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
     Capabilities, LocalObjectReference, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
 };
@@ -55,6 +57,12 @@ pub fn is_bound_elsewhere(pod: &Pod, here: &str) -> bool {
 #[must_use]
 pub fn is_bound(pod: &Pod) -> bool {
     node(pod).is_some()
+}
+
+/// The queue that the labels of a pod or namespace name. An empty label names none.
+#[must_use]
+pub fn named_queue<'a>(labels: Option<&'a BTreeMap<String, String>>, key: &str) -> Option<&'a String> {
+    labels?.get(key).filter(|queue| !queue.is_empty())
 }
 
 /// Whether it waits for its scheduling gates to be removed.

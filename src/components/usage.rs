@@ -7,6 +7,7 @@
 mod kept;
 mod server;
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,17 +197,8 @@ impl Work<'_> {
         loop {
             let began = Instant::now();
             let end = last.map_or(max_wait, |last| last + 2 * self.how.staleness);
-            let answer = server.usage(&self.how, now());
-            tokio::pin!(answer);
-            let answer = tokio::select! {
-                answer = &mut answer => answer,
-                () = sleep_until(end), if !given_up => {
-                    given_up = true;
-                    self.give_up();
-                    answer.await
-                }
-            };
-            match answer {
+            let answer = pin!(server.usage(&self.how, now()));
+            match self.wait_for(answer, end, &mut given_up).await {
                 Ok(shares) => {
                     if last.is_none() {
                         info!(
@@ -234,20 +226,22 @@ impl Work<'_> {
                 due
             };
             let end = last.map_or(max_wait, |last| last + 2 * self.how.staleness);
-            if end <= next && !given_up {
-                sleep_until(end).await;
-                given_up = true;
-                self.give_up();
-            }
-            sleep_until(next).await;
+            self.wait_for(pin!(sleep_until(next)), end, &mut given_up).await;
         }
     }
 
-    /// Usage counts as 0.
-    fn give_up(&self) {
+    /// Waits for `task`; usage counts as 0 from `end` on.
+    async fn wait_for<T>(&self, mut task: Pin<&mut impl Future<Output = T>>, end: Instant, given_up: &mut bool) -> T {
+        tokio::select! {
+            biased;
+            () = sleep_until(end), if !*given_up => {}
+            done = &mut task => return done,
+        }
+        *given_up = true;
         warn!("the usage of queues is not known; it counts as 0 until the Prometheus server answers");
         show(self.shard, true);
         self.tell(Vec::new());
+        task.await
     }
 }
 

@@ -213,7 +213,7 @@ pub struct Known {
 }
 
 /// Status and text of a response that refuses a request.
-type Refusal = (StatusCode, String);
+pub type Refusal = (StatusCode, String);
 
 /// A shard's scheduler and settings, and the components of the process.
 struct Shard {

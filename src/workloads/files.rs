@@ -20,9 +20,6 @@ use crate::components::grouping::workload::{Workload, split_api_version};
 use crate::components::grouping::{self, Failed};
 use crate::components::watches::Stores;
 
-/// A priority class that our manifests install, and of which the operator knows nothing.
-const BUILD_PREEMPTIBLE: &str = "build-preemptible";
-
 /// Fields written on a pod.
 #[derive(Debug, Default)]
 pub struct Written {
@@ -246,7 +243,7 @@ impl Files {
         let all = || self.stated.get(key).into_iter().flatten();
         let ranked = |own: &Stated| own.ranked(|class| self.value(class));
         // A class that is only assumed to exist has no value to compare.
-        let has_no_value = |own: &Stated| ranked(own).is_none() && own.ranked(|_| Some(0)).is_some();
+        let has_no_value = |own: &Stated| own.class.is_some() && ranked(own).is_none();
         let is_unclear = self.scenario.assume_classes && all().any(has_no_value);
         stated::combine(
             grouped,
@@ -264,15 +261,10 @@ impl Files {
         if let Some(around) = &self.around {
             return Some(around.stores.priority_classes.get("", class)?.value);
         }
-        // Those that our manifests install.
-        match class {
-            _ if !self.scenario.assume_classes => None,
-            priority_class::TRAIN => Some(50),
-            BUILD_PREEMPTIBLE => Some(75),
-            priority_class::BUILD => Some(100),
-            priority_class::INFERENCE => Some(125),
-            _ => None,
-        }
+        let mut installed = priority_class::INSTALLED
+            .into_iter()
+            .filter(|_| self.scenario.assume_classes);
+        installed.find(|(name, _)| *name == class).map(|(_, value)| value)
     }
 
     fn namespace_labels(&self, namespace: &str) -> Option<BTreeMap<String, String>> {

@@ -233,15 +233,11 @@ fn replicas<'a>(owner: &'a Value, pointer: &str, how_many: PodCount) -> Result<V
 }
 
 fn ray(owner: &Value, how_many: PodCount) -> Result<Vec<Part<'_>>, RuleError> {
-    let mut groups = vec![("headgroup".to_owned(), 1, owner.pointer("/spec/headGroupSpec/template"))];
+    let head = owner.pointer("/spec/headGroupSpec/template");
+    let mut groups = vec![(counts::RAY_HEAD.to_owned(), 1, head)];
     let workers = owner.pointer("/spec/workerGroupSpecs").and_then(Value::as_array);
     for (index, group) in workers.into_iter().flatten().enumerate() {
-        let stated = text_at(group, "/groupName");
-        let name = if stated.is_empty() {
-            format!("worker-group-{index}")
-        } else {
-            stated
-        };
+        let name = counts::ray_group_name(group, index)?;
         let pods = counts::ray_workers(group)?.map_or(0, |workers| workers.replicas.saturating_mul(workers.hosts));
         groups.push((name, how_many.limit_or_one(pods).min(pods), group.get("template")));
     }

@@ -224,6 +224,16 @@ fn names_in_the_manifests_are_those_of_the_code() {
         .map(|(name, value)| (name.to_owned(), value))
         .into()
     );
+    let workloads: BTreeMap<_, _> = classes
+        .into_iter()
+        .filter(|(name, _)| name != priority_class::RESERVATION)
+        .collect();
+    assert_eq!(
+        workloads,
+        priority_class::INSTALLED
+            .map(|(name, value)| (name.to_owned(), value))
+            .into()
+    );
 
     let named: BTreeSet<_> = cluster_role("unikai")
         .into_iter()

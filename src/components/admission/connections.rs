@@ -1,7 +1,7 @@
 //! The connections of a server: limited in number and in idle time. At the limit a new connection replaces another, so that no client can block the API
-//! server or the kubelet's probes by holding connections: one without a request so far, which needs no TLS handshake, if these are many, else the one that
-//! has been idle the longest. A connection is not replaced while one of its requests is being handled, where the server tells by [`OfConnection::handle`]:
-//! the webhook server does, the operator's HTTP server does not.
+//! server or the kubelet's probes by holding connections: if many had no request so far (they can be opened without a TLS handshake), the one of these that
+//! has been idle the longest, else the one of all. A connection is not replaced while one of its requests is being handled, where the server tells by
+//! [`OfConnection::handle`]: the webhook server does, the operator's HTTP server does not.
 
 use std::collections::BTreeMap;
 use std::future::{Ready, ready};

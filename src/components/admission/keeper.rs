@@ -78,7 +78,7 @@ struct CertificateKeeper {
     names: Vec<String>,
     published: Published,
     secret: Option<Secret>,
-    /// The pair that is served.
+    /// The pair to serve, with its names: restored if the Secret is emptied.
     last: Pairs,
     /// The certificate that is served.
     served: Option<String>,
@@ -299,20 +299,18 @@ pub async fn keep_configurations(
                 () = sleep_or_wait(wake) => {}
             }
             retry_at = None;
-            if mutating.synced && validating.synced {
-                let seen: Registered = Some(mutating.authorities().chain(validating.authorities()).collect());
-                registered.send_if_modified(|known| {
-                    let changed = *known != seen;
-                    *known = seen;
-                    changed
-                });
-            }
-            let Some(pem) = bundle.borrow_and_update().clone() else {
-                continue;
-            };
             if !(mutating.synced && validating.synced) {
                 continue;
             }
+            let seen: Registered = Some(mutating.authorities().chain(validating.authorities()).collect());
+            registered.send_if_modified(|known| {
+                let changed = *known != seen;
+                *known = seen;
+                changed
+            });
+            let Some(pem) = bundle.borrow_and_update().clone() else {
+                continue;
+            };
             let leaves = known.tell(Instant::now());
             let mut desired = configurations::desired(&settings, &target, &pem, leaves, owner.reference());
             if context.is_leading() && !(owner.is_known() && is_right(&mutating, &validating, &desired)) {
@@ -352,14 +350,6 @@ async fn sleep_or_wait(until: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
-
-/// The names of our configurations, of both kinds.
-const OURS: [&str; 4] = [
-    object::MUTATING_WEBHOOK,
-    object::VALIDATING_WEBHOOK,
-    object::QUEUE_WEBHOOK,
-    object::POD_GROUP_WEBHOOK,
-];
 
 /// The configurations of one kind, as last seen.
 struct Live<K> {
@@ -417,7 +407,7 @@ where
 
     /// The authorities of the webhooks in our configurations.
     fn authorities(&self) -> impl Iterator<Item = String> {
-        let ours = OURS.iter().filter_map(|name| self.objects.get(*name));
+        let ours = object::WEBHOOKS.iter().filter_map(|name| self.objects.get(*name));
         ours.flat_map(Configuration::authorities)
     }
 

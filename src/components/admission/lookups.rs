@@ -22,6 +22,7 @@ use crate::components::grouping::owners::{Chain, Owners, is_name};
 use crate::components::grouping::rules::{self, Cluster, Input, KindName, Reference, RuleError};
 use crate::components::grouping::workload::Workload as Owner;
 use crate::components::grouping::{Found, Known, skips_grouping};
+use crate::components::pods::named_queue;
 use crate::components::runtime_classes::RuntimeClasses;
 use crate::components::watches::Stores;
 use crate::components::{Context, Settings};
@@ -143,10 +144,9 @@ impl Lookups {
                     debug!(%error, "the owners of a new pod cannot be looked up");
                 }
                 let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-                let labels = pod.metadata.labels.as_ref();
-                let own = labels.and_then(|labels| labels.get(&self.settings.queue_label_key));
+                let own = named_queue(pod.metadata.labels.as_ref(), &self.settings.queue_label_key);
                 // A guess on the pod would precede the project of its owner, which the grouper reads later.
-                if !owners.is_empty() && own.is_none_or(String::is_empty) {
+                if !owners.is_empty() && own.is_none() {
                     return None;
                 }
                 (Vec::new(), known.resolve(&without_owners(pod)).await)
@@ -168,13 +168,15 @@ impl Lookups {
             cluster.queue = self.namespace_queue(namespace).await.ok()?;
             queue = self.queue_of(pod, &chain, &cluster);
         }
-        let bare = without_label(pod, &self.settings.queue_label_key);
+        let key = &self.settings.queue_label_key;
+        let labels = pod.metadata.labels.as_ref();
+        let is_labelled = labels.is_some_and(|labels| labels.contains_key(key));
         let source = if queue == self.settings.default_queue {
             Source::Default
-        } else if self.queue_of(&bare, &chain, &cluster) == queue {
-            Source::PodContext
-        } else {
+        } else if is_labelled && self.queue_of(&without_label(pod, key), &chain, &cluster) != queue {
             Source::Pod
+        } else {
+            Source::PodContext
         };
         Some((queue, source))
     }
@@ -213,9 +215,8 @@ impl Lookups {
                 None
             }
         };
-        let labels = found.ok_or(Unanswered)?.metadata.labels.unwrap_or_default();
-        let queue = labels.get(&self.settings.queue_label_key);
-        Ok(queue.filter(|queue| !queue.is_empty()).cloned())
+        let labels = found.ok_or(Unanswered)?.metadata.labels;
+        Ok(named_queue(labels.as_ref(), &self.settings.queue_label_key).cloned())
     }
 
     fn queue_of_group(&self, pod: &Pod) -> Option<(String, Source)> {

@@ -19,7 +19,7 @@ use queue_label::Workload;
 #[derive(Debug, Clone, Copy)]
 pub struct PodContext<'a> {
     /// The pod's queue, if it is to be written.
-    pub workload: Option<&'a Workload>,
+    pub queue: Option<&'a str>,
     /// The cluster has the runtime class of pods that share a GPU.
     pub has_runtime_class: bool,
     /// Random suffix of the names of the pod's ConfigMaps, if it needs any.
@@ -65,8 +65,8 @@ fn mutate_new(pod: &mut Pod, in_namespace: &str, context: PodContext, settings: 
     if context.has_runtime_class {
         runtime_class::mutate(pod, &settings.gpu_fraction_runtime_class);
     }
-    if let Some(workload) = context.workload {
-        queue_label::mutate(pod, workload, settings);
+    if let Some(queue) = context.queue {
+        queue_label::mutate(pod, queue, settings);
     }
     Ok(())
 }

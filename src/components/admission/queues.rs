@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::review::{Document, Operation, Request, Verdict};
+use super::review::{Operation, Request, Verdict};
 use crate::api::Queue;
 use crate::api::names::annotation;
 use crate::api::quantity::Amount;
@@ -53,20 +53,14 @@ pub fn validate(request: &Request, find: &Find<'_>, rules: Rules) -> Verdict {
     }
 }
 
-/// Whether an update changes nothing that the rules read, or the queue is being deleted. Such an update is not refused for an older fault: finalizers are
-/// removed by updates, also from a queue whose parent is gone.
+/// Whether an update can add no fault to a queue.
 fn is_unaffected(request: &Request) -> bool {
-    if request.operation != Operation::Update {
-        return false;
-    }
-    let read = |object: &Document| {
+    request.is_unaffected(|object| {
         let Queue { metadata, spec, .. } = object.read().ok()?;
         let mut annotations = metadata.annotations.unwrap_or_default();
         let keys = [annotation::ALLOWED_NAMESPACES, annotation::QUOTA_SCHEDULE];
         Some((spec, keys.map(|key| annotations.remove(key))))
-    };
-    let (object, old) = (read(&request.object), read(&request.old_object));
-    request.is_of_deleted() || object.is_some() && object == old
+    })
 }
 
 /// The children are those that the queue's status lists, which the user can see.

@@ -37,9 +37,18 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether the object is being deleted, so that only its finalizers matter. They are removed by updates.
+    /// Whether an update changes nothing of what `read` takes from the object, or the object is being deleted. Such an update is not refused for an older
+    /// fault: finalizers are removed by updates.
     #[must_use]
-    pub fn is_of_deleted(&self) -> bool {
+    pub fn is_unaffected<T: PartialEq>(&self, read: impl Fn(&Document) -> Option<T>) -> bool {
+        if self.operation != Operation::Update {
+            return false;
+        }
+        let object = read(&self.object);
+        self.is_of_deleted() || object.is_some() && object == read(&self.old_object)
+    }
+
+    fn is_of_deleted(&self) -> bool {
         let object = self.object.read::<Deleted>();
         object.is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
     }

@@ -29,12 +29,13 @@ use super::handshakes::Handshakes;
 use super::lookups::{Lookups, Unanswered};
 use super::pods::PodContext;
 use super::pods::gpu_sharing::random_suffix;
-use super::pods::queue_label::{Tree, Workload};
+use super::pods::queue_label::Workload;
 use super::review::{Answer, Operation, Request, Review, Verdict};
 use super::{QueueLabels, Settings, hints, pod_groups, pods, queues, topologies};
 use crate::api::limits;
 use crate::api::names::webhook;
 use crate::components::fractions::is_fractional;
+use crate::components::pods::named_queue;
 use crate::components::shares::Shares;
 use crate::components::weight;
 
@@ -157,9 +158,9 @@ async fn mutate_pod(answers: Shared, request: HttpRequest) -> Response {
         Err(status) => return status.into_response(),
     };
     let rule = async |request: &Request| {
-        let workload = webhooks.missing_label(request).await;
+        let queue = webhooks.missing_label(request).await;
         let context = PodContext {
-            workload: workload.as_ref(),
+            queue: queue.as_deref(),
             has_runtime_class: webhooks.has_runtime_class(request).await,
             random: &random_suffix(crate::random::uuid().into_bytes()),
         };
@@ -281,16 +282,12 @@ impl Webhooks {
     }
 
     /// The queue for the label of a new pod that has none.
-    async fn missing_label(&self, request: &Request) -> Option<Workload> {
+    async fn missing_label(&self, request: &Request) -> Option<String> {
         let pod = self.created(request)?;
-        let label = pod.metadata.labels.as_ref();
-        let label = label.and_then(|labels| labels.get(&self.settings.queue_label_key));
-        if label.is_some_and(|queue| !queue.is_empty()) {
+        if named_queue(pod.metadata.labels.as_ref(), &self.settings.queue_label_key).is_some() {
             return None;
         }
-        let (queue, source) = self.lookups.queue(&pod).await?;
-        let tree = Tree::default();
-        Some(Workload { queue, source, tree })
+        self.lookups.queue(&pod).await.map(|(queue, _)| queue)
     }
 
     /// The queue of a new pod, if a rule needs it.

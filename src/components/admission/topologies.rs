@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::review::{Document, Operation, Request, Verdict};
+use super::review::{Operation, Request, Verdict};
 use crate::api::Topology;
 
 /// Reviews the creation or change of a topology.
 #[must_use]
 pub fn validate(request: &Request) -> Verdict {
-    if matches!(request.operation, Operation::Delete | Operation::Connect) || is_unaffected(request) {
+    if matches!(request.operation, Operation::Delete | Operation::Connect)
+        || request.is_unaffected(|object| Some(object.read::<Topology>().ok()?.spec))
+    {
         return Verdict::allow();
     }
     let topology: Topology = match request.object.read() {
@@ -44,13 +46,6 @@ pub fn validate(request: &Request) -> Verdict {
     } else {
         Verdict::deny(format!("invalid topology aliases: {}", wrong.join("; ")))
     }
-}
-
-/// Whether an update changes nothing that the rules read, or the topology is being deleted: finalizers are removed by updates.
-fn is_unaffected(request: &Request) -> bool {
-    let read = |object: &Document| Some(object.read::<Topology>().ok()?.spec);
-    let (object, old) = (read(&request.object), read(&request.old_object));
-    request.operation == Operation::Update && (request.is_of_deleted() || object.is_some() && object == old)
 }
 
 fn list(names: &BTreeSet<&str>) -> String {

@@ -1,4 +1,4 @@
-//! How many pods the parts of workloads have: for the minimums of rules, and for pods that are generated from manifests.
+//! How many pods the parts of workloads have, and the names of those of Ray clusters: for rules, and for pods that are generated from manifests.
 
 use serde_json::Value;
 
@@ -42,4 +42,16 @@ pub fn ray_workers(spec: &Value) -> Result<Option<RayWorkers>, RuleError> {
         min,
         hosts: number("numOfHosts")?.unwrap_or(1),
     }))
+}
+
+/// The name of the head's group.
+pub const RAY_HEAD: &str = "headgroup";
+
+/// The name of the group of workers with this spec, at this place in the list.
+///
+/// # Errors
+/// If it has a wrong type.
+pub fn ray_group_name(spec: &Value, index: usize) -> Result<String, RuleError> {
+    let stated = fields::text(spec, &["groupName"])?.filter(|name| !name.is_empty());
+    Ok(stated.map_or_else(|| format!("worker-group-{index}"), ToOwned::to_owned))
 }

@@ -19,14 +19,14 @@ impl Stated {
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
         Self {
-            class: class_of_pod(pod).map(Into::into),
+            class: class_of_pod(pod).filter(|name| !name.is_empty()).map(Into::into),
             non_preemptible: non_preemptible(pod),
         }
     }
 
     /// The class with its value, if there is such a class.
     pub fn ranked(&self, value: impl FnOnce(&str) -> Option<i32>) -> Option<(i32, String)> {
-        let name = self.class.as_deref().filter(|name| !name.is_empty())?;
+        let name = self.class.as_deref()?;
         Some((value(name)?, name.to_owned()))
     }
 }

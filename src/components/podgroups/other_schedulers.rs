@@ -1,6 +1,6 @@
 //! Pods that name a queue, or whose namespace does, and another scheduler: probably a mistake, reported once to their owners. Pure.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -62,12 +62,10 @@ fn message(pod: &Pod, namespace: Option<&Namespace>, settings: &Settings, now: T
     if pods::is_bound(pod) && age > YOUNG {
         return None;
     }
-    let named = |labels: Option<&BTreeMap<String, String>>| {
-        let queue = labels?.get(&settings.queue_label_key)?;
-        (!queue.is_empty()).then(|| queue.clone())
-    };
-    let own = named(pod.metadata.labels.as_ref()).map(|queue| (queue, "the pod"));
-    let queue = own.or_else(|| Some((named(namespace?.metadata.labels.as_ref())?, "its namespace")));
+    let key = &settings.queue_label_key;
+    let own = pods::named_queue(pod.metadata.labels.as_ref(), key).map(|queue| (queue, "the pod"));
+    let of_namespace = || pods::named_queue(namespace?.metadata.labels.as_ref(), key);
+    let queue = own.or_else(|| Some((of_namespace()?, "its namespace")));
     let (queue, by) = queue?;
     let spec = pod.spec.as_ref()?;
     let other = spec.scheduler_name.as_deref().unwrap_or("default-scheduler");

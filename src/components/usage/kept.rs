@@ -87,9 +87,13 @@ impl Kept {
         let Ok(text) = text else { return Ok(true) };
         if self.there {
             let patch = Patch::Merge(json!({"data": {KEY: text}}));
-            let written = self.writes.patch(&self.name, &PatchParams::default(), &patch).await;
-            self.there = !matches!(&written, Err(kube::Error::Api(status)) if is_gone(status, &self.name));
-            return if self.there { written.map(|_| true) } else { Ok(false) };
+            return match self.writes.patch(&self.name, &PatchParams::default(), &patch).await {
+                Err(kube::Error::Api(status)) if is_gone(&status, &self.name) => {
+                    self.there = false;
+                    Ok(false)
+                }
+                written => written.map(|_| true),
+            };
         }
         let new = ConfigMap {
             metadata: ObjectMeta {

@@ -14,12 +14,11 @@ use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::super::access::refusal;
-use super::super::inspection::{Inspection, Known};
+use super::super::inspection::{Inspection, Known, Refusal};
 use super::turns::{Pause, Turns, busy};
 use crate::api::views::{Verdict, WhatIfAsked, WouldBind, WouldEvict, WouldWait};
 use crate::api::{PodGroup, label_keys};
@@ -62,9 +61,6 @@ pub struct WhatIfs {
     deciding: Turns,
 }
 
-/// Status and text of a response that refuses a request.
-type Refusal = (StatusCode, String);
-
 /// The body of a request. While it exists, it takes one of the places for those that are received.
 pub struct Received {
     text: Bytes,
@@ -96,19 +92,6 @@ impl Question {
             Self::Manifests(manifests) => manifests.all_namespaces.clone(),
         }
     }
-
-    /// The pods, grouped as the grouper would.
-    fn pods(self, surroundings: impl FnOnce() -> Result<Surroundings, Refusal>) -> Result<Asked, Refusal> {
-        match self {
-            Self::Pods(asked) => Ok(asked),
-            Self::Manifests(manifests) => {
-                let surroundings = surroundings()?;
-                manifests
-                    .group(surroundings)
-                    .map_err(|why| (StatusCode::BAD_REQUEST, why))
-            }
-        }
-    }
 }
 
 impl Manifests {
@@ -121,6 +104,7 @@ impl Manifests {
         })
     }
 
+    /// The pods, grouped as the grouper would.
     fn group(&self, surroundings: Surroundings) -> Result<Asked, String> {
         let made = made_in(surroundings, self.received.text()?, &self.namespace);
         Asked::made(made.map_err(|error| format!("{error:#}"))?)
@@ -339,13 +323,20 @@ impl WhatIfs {
     pub async fn decide(&self, shard: Option<&str>, question: Question) -> Result<Decided, Response> {
         let refused = |(status, why): Refusal| refusal(status, why.trim().to_owned());
         let known = self.inspection.known(shard).await.map_err(refused)?;
-        let (inspection, runtime) = (Arc::clone(&self.inspection), Handle::current());
-        let decided = self.deciding.take(move || -> Result<Option<Decided>, Refusal> {
+        let group: Box<dyn FnOnce() -> Result<Asked, String> + Send> = match question {
+            Question::Pods(asked) => Box::new(|| Ok(asked)),
+            Question::Manifests(manifests) => {
+                // Not in the turn, which a slow API server would prolong.
+                let surroundings = self.inspection.surroundings().await.map_err(refused)?;
+                Box::new(move || manifests.group(surroundings))
+            }
+        };
+        let decided = self.deciding.take(move || -> Result<Option<Decided>, String> {
             let until = Instant::now() + DEADLINE;
-            let asked = question.pods(|| runtime.block_on(inspection.surroundings()))?;
-            Ok(decide(known, asked, until))
+            Ok(decide(known, group()?, until))
         });
-        decided.await?.map_err(refused)?.ok_or_else(|| {
+        let decided = decided.await?.map_err(|why| refused((StatusCode::BAD_REQUEST, why)))?;
+        decided.ok_or_else(|| {
             let why = format!("it is not decided after {} s", DEADLINE.as_secs());
             refusal(StatusCode::SERVICE_UNAVAILABLE, why)
         })

@@ -70,7 +70,7 @@ pub struct Workload {
     pub queue: String,
     /// Where it is named.
     pub source: Source,
-    /// All queues; none if only the name counts, as for mutation.
+    /// All queues.
     pub tree: Tree,
 }
 
@@ -87,8 +87,8 @@ pub enum Source {
 
 /// Adds the queue label to the pod, unless it has one. A queue's name may be longer than a label's value: the API server would refuse the pod, which runs
 /// in the queue of its group without the label, too.
-pub fn mutate(pod: &mut Pod, workload: &Workload, settings: &Settings) {
-    if settings.queue_labels == QueueLabels::Off || !is_label_word(&workload.queue) {
+pub fn mutate(pod: &mut Pod, queue: &str, settings: &Settings) {
+    if settings.queue_labels == QueueLabels::Off || !is_label_word(queue) {
         return;
     }
     let label = pod
@@ -98,7 +98,7 @@ pub fn mutate(pod: &mut Pod, workload: &Workload, settings: &Settings) {
         .entry(settings.queue_label_key.clone())
         .or_default();
     if label.is_empty() {
-        label.clone_from(&workload.queue);
+        queue.clone_into(label);
     }
 }
 

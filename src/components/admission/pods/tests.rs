@@ -11,7 +11,7 @@ use queue_label::{Source, Tree};
 
 fn context<'a>(workload: Option<&'a Workload>, random: &'a str) -> PodContext<'a> {
     PodContext {
-        workload,
+        queue: workload.map(|workload| workload.queue.as_str()),
         has_runtime_class: true,
         random,
     }

@@ -172,16 +172,15 @@ impl Query {
     fn results(&self, subject: &Subject) -> Result<Vec<Value>, Failed> {
         let context = Ctx::<JustLut<Val>>::new(&self.filter.lut, Vars::new([]));
         let results = self.filter.id.run((context, subject.object.clone())).map(unwrap_valr);
-        let (mut found, mut left) = (Vec::new(), SIZE_MAX);
+        let (text, left) = (String::new(), SIZE_MAX);
+        let (mut found, mut buffer) = (Vec::new(), Limited { text, left });
         for result in results {
             let result = result.map_err(|error| format!("{}: {error}", self.code))?;
-            let mut text = Limited(String::new(), left);
-            if write!(text, "{result}").is_err() {
+            buffer.text.clear();
+            if write!(buffer, "{result}").is_err() {
                 return Err(format!("{} has results of more than {} MiB", self.code, SIZE_MAX >> 20));
             }
-            let Limited(text, rest) = text;
-            left = rest;
-            found.push(serde_json::from_str(&text).unwrap_or_default());
+            found.push(serde_json::from_str(&buffer.text).unwrap_or_default());
             if found.len() == RESULTS_MAX {
                 return Err(format!("{} has {RESULTS_MAX} results or more", self.code));
             }
@@ -216,13 +215,16 @@ impl Query {
     }
 }
 
-/// A text that takes so many more bytes.
-struct Limited(String, usize);
+/// A buffer with a limit on all bytes that are written to it.
+struct Limited {
+    text: String,
+    left: usize,
+}
 
 impl fmt::Write for Limited {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.1 = self.1.checked_sub(text.len()).ok_or(fmt::Error)?;
-        self.0.push_str(text);
+        self.left = self.left.checked_sub(text.len()).ok_or(fmt::Error)?;
+        self.text.push_str(text);
         Ok(())
     }
 }

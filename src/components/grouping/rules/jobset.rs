@@ -1,6 +1,6 @@
 //! Job sets: one group with a tree of two levels, replicated jobs above their replicas.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -29,12 +29,12 @@ pub fn job_set(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let mut grouped = of_owner(input, top, priority_class::TRAIN)?;
     let spec = &mut grouped.group.spec;
     let running: Vec<&ReplicatedJob> = jobs.iter().filter(|job| job.replicas > 0).collect();
-    spec.min_member = None;
-    spec.min_sub_group = Some(min_jobs(input, top, &running)?);
     let size = running.iter().map(|job| 1 + job.replicas).sum::<usize>();
     if size > super::tree::MAX {
         return wrong(format!("the job set {} has too many replicas: {size}", top.name));
     }
+    spec.min_member = None;
+    spec.min_sub_group = Some(min_jobs(input, top, &jobs)?);
     for job in &running {
         spec.sub_groups.push(inner(&job.name, count(job.replicas)));
         spec.sub_groups
@@ -53,10 +53,8 @@ struct ReplicatedJob {
     replicas: usize,
     size: i32,
     topology: Option<TopologyConstraint>,
-    /// It is created after others.
-    waits_for_others: bool,
-    /// The jobs after whose end it is created.
-    ended: BTreeSet<String>,
+    /// The jobs that it is created after, and whether they must have ended.
+    after: Vec<(String, bool)>,
 }
 
 impl ReplicatedJob {
@@ -72,16 +70,11 @@ fn jobs(input: &Input, top: &Workload) -> Result<Vec<ReplicatedJob>, RuleError> 
         let namespace = input.namespace();
         return wrong(format!("jobset {namespace}/{} has no replicatedJobs", top.name));
     };
-    let mut jobs = Vec::new();
-    for spec in listed {
-        let job = job(spec, &jobs)?;
-        jobs.push(job);
-    }
-    Ok(jobs)
+    listed.iter().map(job).collect()
 }
 
-/// A replicated job. It can wait only for those before it in the list.
-fn job(spec: &Value, before: &[ReplicatedJob]) -> Result<ReplicatedJob, RuleError> {
+/// A replicated job.
+fn job(spec: &Value) -> Result<ReplicatedJob, RuleError> {
     if !spec.is_object() {
         return wrong("an entry of replicatedJobs is no object");
     }
@@ -101,32 +94,26 @@ fn job(spec: &Value, before: &[ReplicatedJob]) -> Result<ReplicatedJob, RuleErro
         .filter(|constraint| {
             constraint.required_topology_level.is_some() || constraint.preferred_topology_level.is_some()
         });
-    let others: &[Value] = fields::list(spec, &["dependsOn"])?.map_or(&[], Vec::as_slice);
-    let mut ended = BTreeSet::new();
-    for other in others {
-        let text = |key: &str| other.get(key).and_then(Value::as_str);
-        if let Some(known) = before.iter().find(|job| text("name") == Some(&*job.name)) {
-            ended.extend(known.ended.iter().cloned());
-        }
-        if text("status") != Some("Ready") {
-            ended.extend(text("name").map(str::to_owned));
-        }
-    }
+    let others = fields::list(spec, &["dependsOn"])?.into_iter().flatten();
+    let after = others.map(|other| {
+        let text = |key: &str| other.get(key).and_then(Value::as_str).unwrap_or_default();
+        (text("name").to_owned(), text("status") != "Ready")
+    });
     Ok(ReplicatedJob {
         name: name.to_owned(),
         replicas: usize::try_from(replicas).unwrap_or_default(),
         size,
         topology,
-        waits_for_others: !others.is_empty(),
-        ended,
+        after: after.collect(),
     })
 }
 
 /// How many replicated jobs must start. Those that are created only after others are not waited for. Jobs that have ended do not count, so one that is
 /// created after their end may be the only one: its pods, which come when no other pods are grouped any more, set the minimum to 1. If it does not wait for
 /// the end of all first jobs, its pods and theirs are grouped at the same time, so the minimum is 1 from the start.
-fn min_jobs(input: &Input, top: &Workload, running: &[&ReplicatedJob]) -> Result<i32, RuleError> {
-    let all = count(running.len());
+fn min_jobs(input: &Input, top: &Workload, jobs: &[ReplicatedJob]) -> Result<i32, RuleError> {
+    let running = || jobs.iter().filter(|job| job.replicas > 0);
+    let all = count(running().count());
     if let Some(text) = top.annotation(annotation::BATCH_MIN_MEMBER) {
         return Ok(at_least_one(text)?.min(all));
     }
@@ -136,15 +123,24 @@ fn min_jobs(input: &Input, top: &Workload, running: &[&ReplicatedJob]) -> Result
     if input.settings.exactly_as_kai {
         return Ok(all);
     }
-    let first: Vec<_> = running.iter().filter(|job| !job.waits_for_others).collect();
+    let first = running().filter(|job| job.after.is_empty());
+    let first: BTreeSet<&str> = first.map(|job| job.name.as_str()).collect();
     let own = input.label(third_party::JOBSET_REPLICATED_JOB);
-    let mut waiting = running.iter().filter(|job| !job.ended.is_empty());
-    let may_be_alone = waiting.any(|job| {
-        let is_own = own == Some(&*job.name);
-        is_own || !first.iter().all(|other| job.ended.contains(&other.name))
-    });
-    if may_be_alone {
-        return Ok(all.min(1));
+    // Jobs that are created after the end of others, and whether all first ones have ended by then. A job can wait only for those before it in the list.
+    let mut late: BTreeMap<&str, bool> = BTreeMap::new();
+    for job in jobs {
+        let ended = job.after.iter().filter(|(_, ends)| *ends);
+        let ended: BTreeSet<&str> = ended.map(|(name, _)| name.as_str()).collect();
+        let earlier = job.after.iter().filter_map(|(name, _)| late.get(name.as_str()));
+        let earlier: Vec<bool> = earlier.copied().collect();
+        if ended.is_empty() && earlier.is_empty() {
+            continue;
+        }
+        let follows_all = first.is_subset(&ended) || earlier.contains(&true);
+        if job.replicas > 0 && (!follows_all || own == Some(&*job.name)) {
+            return Ok(all.min(1));
+        }
+        late.insert(&job.name, follows_all);
     }
     Ok(count(first.len().max(1)).min(all))
 }

@@ -12,8 +12,6 @@ use crate::api::pod_group::{SubGroup, TopologyConstraint};
 use crate::components::grouping::workload::Workload;
 use crate::components::grouping::{counts, fields};
 
-const HEAD: &str = "headgroup";
-
 /// A cluster by itself.
 ///
 /// ```yaml
@@ -92,15 +90,14 @@ fn counted(input: &Input, top: &Workload, cluster: &Value) -> Result<Grouped, Ru
 fn groups(input: &Input, cluster: &Value) -> Result<Vec<SubGroup>, RuleError> {
     let head = fields::value(cluster, &["spec", "headGroupSpec"])?;
     let head_topology = head.map(|head| topology(head, "headGroupSpec")).transpose()?;
-    let mut groups = vec![near(head_topology.flatten(), leaf(HEAD, 1))];
+    let mut groups = vec![near(head_topology.flatten(), leaf(counts::RAY_HEAD, 1))];
     let workers = fields::list(cluster, &["spec", "workerGroupSpecs"])?;
     for (index, spec) in workers.into_iter().flatten().enumerate() {
         if !spec.is_object() {
             return wrong(format!("workerGroupSpecs[{index}] is no object"));
         }
         let Some(size) = size(input, spec)? else { continue };
-        let stated = fields::text(spec, &["groupName"])?.filter(|name| !name.is_empty());
-        let name = stated.map_or_else(|| format!("worker-group-{index}"), ToOwned::to_owned);
+        let name = counts::ray_group_name(spec, index)?;
         let nearness = topology(spec, &format!("workerGroupSpecs.{name}"))?;
         groups.push(near(nearness, leaf(as_name(&name), size)));
     }

@@ -264,6 +264,27 @@ fn a_job_set_needs_no_more_jobs_at_once_than_there_may_be() {
 }
 
 #[test]
+fn a_long_chain_of_jobs_of_a_job_set_is_grouped_or_refused() {
+    let chain = |length: usize, replicas: usize| {
+        let mut jobs = "{name: j0}".to_owned();
+        for number in 1..length {
+            let after = format!("dependsOn: [{{name: j{}, status: Complete}}]", number - 1);
+            jobs += &format!(", {{name: j{number}, replicas: {replicas}, {after}}}");
+        }
+        let labels = "{jobset.sigs.k8s.io/replicatedjob-name: j0, jobset.sigs.k8s.io/job-index: '0'}";
+        let set = format!("{{kind: jobset.x-k8s.io/v1alpha2/JobSet, body: {{spec: {{replicatedJobs: [{jobs}]}}}}}}");
+        grouped(&format!(
+            "{{pod: {{metadata: {{labels: {labels}}}}}, owners: [{{kind: batch/v1/Job}}, {set}]}}"
+        ))
+    };
+    for (length, replicas) in [(2_000, 1), (5_000, 0)] {
+        assert_eq!(chain(length, replicas).unwrap().group.spec.min_sub_group, Some(1));
+    }
+    let refused = chain(5_000, 1).unwrap_err().to_string();
+    assert!(refused.contains("has too many replicas: 10000"), "{refused}");
+}
+
+#[test]
 fn a_worker_of_a_group_without_pods_may_have_been_seen_before_its_cluster() {
     let cluster = |labels: &str| {
         let spec = "{headGroupSpec: {}, workerGroupSpecs: [{groupName: w, replicas: 0}]}";

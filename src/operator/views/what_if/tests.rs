@@ -1,7 +1,22 @@
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
+use std::pin::pin;
 
+use axum::http::Request;
+use kube::Client;
+use kube::client::Body as Sent;
+use tokio::sync::{mpsc, watch};
+
+use super::super::super::rounds::Shown;
 use super::*;
 use crate::components::Settings;
+use crate::components::bus::{self, ToGrouper};
+use crate::components::leadership::Pools;
+use crate::config::Resolver;
+use crate::config::tests::flags;
+
+const JOB: &str = "{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {template: {spec: {containers: []}}}}";
 
 fn received(text: &'static str) -> Received {
     let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
@@ -14,8 +29,7 @@ fn received(text: &'static str) -> Received {
 /// Otherwise an error would tell which labels a namespace has that the caller may not see.
 #[test]
 fn the_namespaces_of_manifests_are_known_before_they_are_grouped() {
-    let job = "{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {template: {spec: {containers: []}}}}";
-    let question = Question::Manifests(Manifests::read(received(job), "secret".to_owned()).unwrap());
+    let question = Question::Manifests(Manifests::read(received(JOB), "secret".to_owned()).unwrap());
     assert_eq!(question.namespaces(), HashSet::from(["secret".to_owned()]));
 
     let excluding = Surroundings {
@@ -26,9 +40,50 @@ fn the_namespaces_of_manifests_are_known_before_they_are_grouped() {
         stores: Arc::default(),
         defaults: Arc::default(),
     };
-    let (status, why) = question.pods(|| Ok(excluding)).err().unwrap();
-    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let Question::Manifests(manifests) = question else {
+        panic!("a question about pods");
+    };
+    let why = manifests.group(excluding).err().unwrap();
     assert!(why.contains("configuration excludes it"), "{why}");
+}
+
+/// Otherwise its time would count towards the pause, and others would be refused meanwhile.
+#[tokio::test]
+async fn the_defaults_per_kind_are_read_before_the_turn_begins() {
+    let (mut resolved, _) = Resolver::new(flags()).resolve();
+    resolved.common.components.default_priorities = Some(("kai-scheduler".to_owned(), "defaults".to_owned()));
+    let (bus, mut inboxes) = bus::channels(1);
+    let shown = Shown {
+        bus,
+        stores: Arc::default(),
+        shards: resolved.shards.iter().map(|shard| shard.name.clone()).collect(),
+        pools: Pools::default(),
+        scheduler_name: String::new(),
+    };
+    let (asked, mut reads) = mpsc::unbounded_channel();
+    let silent = tower::service_fn(move |_: Request<Sent>| {
+        asked.send(()).unwrap();
+        pending::<Result<Response<Sent>, Infallible>>()
+    });
+    let (seen, in_force) = (
+        watch::channel(Some(shown)).1,
+        watch::channel(Some((1, Arc::new(resolved)))).1,
+    );
+    let what_ifs = WhatIfs::new(Arc::new(Inspection::new(seen, in_force, Client::new(silent, "ns"))));
+    let manifests = Manifests::read(received(JOB), "team".to_owned()).unwrap();
+    let mut slow = pin!(what_ifs.decide(None, Question::Manifests(manifests)));
+    let answer = async {
+        let Some(ToGrouper::Unwritten(reply)) = inboxes.grouper.recv().await else {
+            panic!("no question about the groups");
+        };
+        reply.try_send(Vec::new()).unwrap();
+        reads.recv().await
+    };
+    tokio::select! {
+        _ = &mut slow => panic!("decided without the defaults"),
+        read = answer => assert_eq!(read, Some(())),
+    }
+    assert!(what_ifs.deciding.take(|| ()).await.is_ok(), "others have their turn");
 }
 
 #[test]
