@@ -14,6 +14,7 @@ pub mod mirror;
 pub mod numa_exporter;
 pub mod operator;
 pub mod random;
+pub mod rules;
 pub mod scheduler_core;
 pub mod simulate;
 pub mod snapshot;

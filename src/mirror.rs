@@ -16,7 +16,7 @@
     clippy::string_slice
 )]
 
-mod affinity;
+pub mod affinity;
 pub mod aside;
 pub mod bind_request;
 pub mod bounds;

@@ -1,4 +1,4 @@
-//! `unikai docs`: writes the pages of `docs/` that are generated: the fields of the configuration, of the other objects, and the flags.
+//! `unikai docs`: writes the pages of `docs/` that are generated: the fields of the configuration, of the other objects, the flags, and the rules.
 
 mod definitions;
 mod flags;
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use super::output;
 use crate::config::fields;
+use crate::rules;
 
 /// Arguments of `unikai docs`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +27,7 @@ pub fn run(args: &Args, command: clap::Command) -> anyhow::Result<ExitCode> {
         ("configuration.md".to_owned(), fields::document()),
         ("reference/crds.md".to_owned(), definitions::document()),
         ("reference/flags.md".to_owned(), flags::document(command)),
+        ("reference/rules.md".to_owned(), rules::document()),
     ];
     output::emit(&files, args.dir.as_deref())?;
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,5 @@
-//! The rules that must hold after every step, and those that must hold once the faults are over. Each has an id, a sentence and a pure predicate over
-//! what the API server stores ([`State`]) and what was there before ([`History`]).
+//! The rules that must hold after every step, and those that must hold once the faults are over, as far as they are about stored objects: pure predicates
+//! over what the API server stores ([`State`]) and what was there before ([`History`]). The catalogue of all rules is [`rules`].
 
 mod claims;
 mod proof;
@@ -10,15 +10,17 @@ mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use unikai::rules;
+
 use crate::plan::parent_of;
 use crate::state::{NodeSeen, PodSeen, QueueSeen, State};
 
 pub use proof::each_rule_can_be_broken;
 
-/// A rule.
+/// The predicate of a rule.
 pub struct Rule {
+    /// The rule's id in the catalogue.
     pub id: &'static str,
-    pub sentence: &'static str,
     /// What is wrong, if it is broken.
     pub broken: fn(&View<'_>) -> Option<String>,
 }
@@ -48,97 +50,78 @@ impl View<'_> {
 pub const ALWAYS: &[Rule] = &[
     Rule {
         id: "B-1",
-        sentence: "a pod that is bound stays on its node",
         broken: bound_once,
     },
     Rule {
         id: "N-1",
-        sentence: "no node is given more than its resources",
         broken: node_overfull,
     },
     Rule {
         id: "N-2",
-        sentence: "no NUMA zone is given more than its CPUs",
         broken: zones::overfull,
     },
     Rule {
         id: "N-3",
-        sentence: "a pod that has CPUs for itself has them in one NUMA zone",
         broken: zones::in_several,
     },
     Rule {
         id: "G-1",
-        sentence: "a GPU group has one device",
         broken: group_with_devices,
     },
     Rule {
         id: "G-2",
-        sentence: "a device belongs to one GPU group",
         broken: device_of_groups,
     },
     Rule {
         id: "G-3",
-        sentence: "the portions of a device add up to at most 1",
         broken: portions,
     },
     Rule {
         id: "G-4",
-        sentence: "each pod that is bound to a shared GPU is recorded on its reservation pod",
         broken: recorded,
     },
     Rule {
         id: "T-1",
-        sentence: "pods of sub-groups that are to be in one rack are in one when one of them is bound",
         broken: sub_groups::in_several_racks,
     },
     Rule {
         id: "D-1",
-        sentence: "a claimed device is of one claim",
         broken: claims::device_of_claims,
     },
     Rule {
         id: "D-2",
-        sentence: "a pod on a node has the devices that it claims",
         broken: claims::without_device,
     },
     Rule {
         id: "D-3",
-        sentence: "a claim has the devices that it asks for",
         broken: claims::unlike,
     },
     Rule {
         id: "P-1",
-        sentence: "a pod on a node has its volume there",
         broken: volumes::elsewhere,
     },
     Rule {
         id: "P-2",
-        sentence: "a volume is of one claim",
         broken: volumes::of_claims,
     },
     Rule {
         id: "Q-1",
-        sentence: "the pods of a queue stay within its limit",
         broken: over_limit,
     },
     Rule {
         id: "Q-2",
-        sentence: "the non-preemptible pods of a queue stay within its quota",
         broken: over_quota,
     },
     Rule {
         id: "R-1",
-        sentence: "pods that stay apart are on different nodes",
         broken: together,
     },
     Rule {
         id: "W-1",
-        sentence: "no kubelet refuses a pod because it lacks a GPU",
         broken: refused,
     },
     Rule {
         id: "K-1",
-        sentence: "no gang stays bound below its minimum",
         broken: partial_gang,
     },
 ];
@@ -147,32 +130,26 @@ pub const ALWAYS: &[Rule] = &[
 pub const AT_REST: &[Rule] = &[
     Rule {
         id: "A-1",
-        sentence: "each pod that fits runs",
         broken: room::fits_but_waits,
     },
     Rule {
         id: "A-5",
-        sentence: "each gang that fits runs",
         broken: room::gang_fits_but_waits,
     },
     Rule {
         id: "A-2",
-        sentence: "each pod that does not run has a reason in its condition",
         broken: silent,
     },
     Rule {
         id: "A-6",
-        sentence: "no claimed device is kept for pods without a node",
         broken: claims::idle_device,
     },
     Rule {
         id: "A-7",
-        sentence: "no GPU is reserved for pods without a node",
         broken: idle_reservation,
     },
     Rule {
         id: "A-4",
-        sentence: "the status of a queue shows what its pods hold",
         broken: wrong_status,
     },
 ];
@@ -180,26 +157,12 @@ pub const AT_REST: &[Rule] = &[
 /// Rules that hold when all workloads are gone.
 pub const EMPTY: &[Rule] = &[Rule {
     id: "A-3",
-    sentence: "nothing is left over",
     broken: left_over,
 }];
 
-/// The rules that are not predicates over states.
-pub const ELSEWHERE: &[(&str, &str)] = &[
-    ("L-1", "only the holder of the Lease writes"),
-    ("V-1", "no pod of a whole, non-preemptible pod group is evicted"),
-    ("E-1", "no replica ends by itself, and none logs an ERROR"),
-];
-
-/// The sentence of a rule.
-pub fn sentence(id: &str) -> &'static str {
-    let predicates = ALWAYS.iter().chain(AT_REST).chain(EMPTY);
-    let all = predicates
-        .map(|rule| (rule.id, rule.sentence))
-        .chain(ELSEWHERE.iter().copied());
-    all.into_iter()
-        .find(|(known, _)| *known == id)
-        .map_or("", |(_, sentence)| sentence)
+/// A rule as messages name it, with its sentence.
+pub fn named(id: &str) -> String {
+    rules::by_id(id).map_or_else(|| id.to_owned(), ToString::to_string)
 }
 
 /// How long the scheduler may not know a new limit of a queue or size of a node, in ms.
@@ -255,6 +218,11 @@ impl History {
     /// Whether no gang is below its minimum.
     pub fn gangs_are_whole(&self) -> bool {
         self.partial.is_empty()
+    }
+
+    /// The pods first seen bound in the latest state, as they were then.
+    fn newly_bound(&self) -> impl Iterator<Item = &PodSeen> {
+        self.new.iter().filter_map(|uid| self.bound.get(uid))
     }
 
     /// A node is changed at that time.
@@ -388,8 +356,7 @@ fn node_overfull(view: &View<'_>) -> Option<String> {
     if view.before.new.is_empty() {
         return None;
     }
-    let new = view.before.new.iter().filter_map(|uid| view.before.bound.get(uid));
-    let touched: BTreeSet<&str> = new.map(|pod| &*pod.node).collect();
+    let touched: BTreeSet<&str> = view.before.newly_bound().map(|pod| &*pod.node).collect();
     let mut on_nodes: BTreeMap<&str, Vec<&PodSeen>> = touched.into_iter().map(|node| (node, Vec::new())).collect();
     for (pod, _) in view.before.holding(view.now) {
         if let Some(on) = on_nodes.get_mut(&*pod.node) {
@@ -470,8 +437,8 @@ fn portions(view: &View<'_>) -> Option<String> {
 
 fn recorded(view: &View<'_>) -> Option<String> {
     let reservations = view.now.reservations();
-    let new = view.before.new.iter().filter_map(|uid| view.before.bound.get(uid));
-    new.filter(|pod| pod.portion > 0 && pod.ours).find_map(|pod| {
+    let mut new = view.before.newly_bound().filter(|pod| pod.portion > 0 && pod.ours);
+    new.find_map(|pod| {
         if pod.groups.is_empty() {
             return Some(format!(
                 "{} is bound to {} without a GPU group",

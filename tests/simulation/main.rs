@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     if cfg!(not(tokio_unstable)) {
         println!("built without `--cfg tokio_unstable` (.cargo/config.toml): runs of one seed may differ");
     }
-    if !invariants::each_rule_can_be_broken() {
+    if !invariants::each_rule_can_be_broken() || !soak::logs_are_judged() {
         return ExitCode::FAILURE;
     }
     println!("seeds from {first} on, {} of {} steps each", args.seeds, args.steps);
@@ -172,10 +172,10 @@ fn one(seed: u64, args: &Args) -> (bool, u64) {
     else {
         return (!differ, outcome.requests);
     };
-    let sentence = invariants::sentence(violation.rule);
     println!(
-        "seed {seed} breaks {} ({sentence}): {}\n{last}",
-        violation.rule, violation.what
+        "seed {seed} breaks {}: {}\n{last}",
+        invariants::named(violation.rule),
+        violation.what
     );
     if !args.no_shrink {
         let (steps, last) = shrink::shrink(seed, &steps, &violation, &how);

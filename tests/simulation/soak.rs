@@ -1,6 +1,7 @@
 //! A soak: the same rules in real time. The operator runs as processes, under a churn of pods and, if asked for, faults: of the network, of the
 //! replicas, of kube-apiserver and etcd. `docs/simulation.md` says how to run one.
 
+mod audit;
 mod churn;
 mod control_plane;
 mod observer;
@@ -11,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::Parser;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use unikai::devcluster::world::{NodeSpec, Timings, World, WorldHandle, WorldOptions};
@@ -21,6 +23,7 @@ use crate::network::{CrashPoint, LinkFault, LinksOfRun};
 use crate::plan::{self, POOL, QUEUES, REPLICAS};
 use crate::run;
 use crate::story::Story;
+pub use audit::logs_are_judged;
 use churn::Churn;
 use control_plane::{ControlPlane, Part};
 use observer::Observer;
@@ -28,6 +31,8 @@ use replicas::{Process, Setting, Webhooks};
 
 /// How often the rules are checked.
 const CHECK: Duration = Duration::from_secs(2);
+/// How often a real API server is asked for all objects, which its audit log has then.
+const LISTED: Duration = Duration::from_secs(30);
 /// How often the memory is measured.
 const SAMPLE: Duration = Duration::from_secs(10);
 /// How often the counts are printed.
@@ -170,6 +175,16 @@ impl Soak {
 
     async fn go(&mut self, admin: kube::Client) -> anyhow::Result<()> {
         let end = CancellationToken::new();
+        let mut lists = JoinSet::new();
+        if self.control_plane.audit_log().is_some() {
+            let admin = admin.clone();
+            lists.spawn(async move {
+                loop {
+                    sleep(LISTED).await;
+                    audit::list_all(&admin).await;
+                }
+            });
+        }
         let churn = Churn::start(admin, self.args.rate, self.args.seed, end.clone());
         let began = Instant::now();
         let lasts = Duration::from_mins(self.args.minutes);
@@ -208,7 +223,21 @@ impl Soak {
         churn.delete_all().await;
         self.until(invariants::EMPTY).await?;
         self.memory_is_flat(lasts)?;
+        drop(lists);
+        self.replay_audit_log().await?;
         println!("no rule is broken");
+        Ok(())
+    }
+
+    /// Checks the rules after each write that a real API server has logged.
+    async fn replay_audit_log(&self) -> anyhow::Result<()> {
+        let Some(log) = self.control_plane.audit_log() else {
+            return Ok(());
+        };
+        // The last writes may be of unknown effect.
+        audit::list_all(&self.control_plane.admin().await?).await;
+        let shown = audit::replay(log)?;
+        println!("audit log: {shown:?}");
         Ok(())
     }
 
@@ -248,10 +277,9 @@ impl Soak {
         match self.story.broken() {
             None => Ok(()),
             Some(violation) => anyhow::bail!(
-                "{}{} is broken ({}): {}",
+                "{}broken: {}: {}",
                 self.story.last(100),
-                violation.rule,
-                invariants::sentence(violation.rule),
+                invariants::named(violation.rule),
                 violation.what
             ),
         }
@@ -272,12 +300,7 @@ impl Soak {
                 }
                 Some(_) if began.elapsed() < REST => {}
                 Some((rule, what)) => {
-                    anyhow::bail!(
-                        "{}{} is broken ({}): {what}",
-                        self.story.last(100),
-                        rule.id,
-                        rule.sentence
-                    )
+                    anyhow::bail!("{}broken: {}: {what}", self.story.last(100), invariants::named(rule.id))
                 }
             }
         }

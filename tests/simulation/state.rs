@@ -40,7 +40,7 @@ pub struct PodSeen {
     /// MIG instances.
     pub instances: i64,
     pub cpu: i64,
-    /// CPUs that it has for itself, and how many of each NUMA zone it is to use.
+    /// CPUs that it has for itself (no other pod has a limit of CPUs), and how many of each NUMA zone it is to use.
     pub exclusive: i64,
     pub zones: BTreeMap<String, i64>,
     /// Thousandths of each device; 0 for none.
@@ -605,7 +605,7 @@ fn pod(stored: &Value) -> PodSeen {
         gpus: limit("nvidia.com/gpu"),
         instances: limit(INSTANCE),
         cpu: cpu.sum(),
-        exclusive: zones::exclusive(stored),
+        exclusive: limit("cpu"),
         zones: zones::predicted(stored),
         portion,
         devices: annotation("gpu-fraction-num-devices")

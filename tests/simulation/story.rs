@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
+use unikai::rules;
 
 /// Lines that are kept.
 const KEPT: usize = 400;
@@ -101,6 +102,7 @@ impl Story {
 
     /// A rule is broken. The first one counts.
     pub fn violation(&self, rule: &'static str, what: String) {
+        debug_assert!(rules::by_id(rule).is_some(), "{rule} is not in the catalogue");
         self.line(&format!("**** {rule} is broken: {what}"));
         self.inner().violation.get_or_insert(Violation { rule, what });
     }

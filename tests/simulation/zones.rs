@@ -50,12 +50,6 @@ pub fn exclude(pod: &mut Value, cores: u32) {
     }
 }
 
-/// The CPUs that a stored pod has for itself.
-pub fn exclusive(stored: &Value) -> i64 {
-    let cores = stored["spec"]["containers"][0]["resources"]["limits"]["cpu"].as_str();
-    cores.and_then(|cores| cores.parse().ok()).unwrap_or(0)
-}
-
 /// The CPUs of each zone that a stored pod is expected to use.
 pub fn predicted(stored: &Value) -> BTreeMap<String, i64> {
     let text = stored["metadata"]["annotations"]["kai.scheduler/numa-placement-predicted"].as_str();

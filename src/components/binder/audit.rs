@@ -1,5 +1,4 @@
-//! Checks the invariants of shared GPUs against the watched objects: a group has one device, a device one group, and
-//! the portions of its pods do not exceed the device. A violation is logged as ERROR and counted in a metric.
+//! Checks the rules G-1, G-2 and G-3 (see [`crate::rules`]) against the watched objects. A violation is logged as ERROR and counted in a metric.
 //!
 //! Only a violation that lasts is reported: while a watch lists again, new objects are known before deleted ones are forgotten, which takes many seconds
 //! if the process gets little of the CPU.
@@ -26,13 +25,16 @@ const WHOLE: u64 = 1_000_000;
 /// A violation is reported once it has lasted for so long.
 const LASTS: Duration = Duration::from_secs(60);
 
+/// The id of the rule that is broken, and how.
+type Violation = (&'static str, String);
+
 /// The current violations.
 #[derive(Default)]
 pub struct Audit {
     /// Those that are reported.
-    broken: BTreeMap<GroupId, String>,
+    broken: BTreeMap<GroupId, Violation>,
     /// Those that are not reported yet, and since when they last.
-    new: BTreeMap<GroupId, (Instant, String)>,
+    new: BTreeMap<GroupId, (Instant, Violation)>,
     devices: HashMap<GroupId, BTreeSet<String>>,
     groups: HashMap<(Arc<str>, String), BTreeSet<GroupId>>,
 }
@@ -58,10 +60,11 @@ impl Audit {
         if self.next().is_none_or(|next| next > now) {
             return;
         }
-        for (id, (_, what)) in self.new.extract_if(.., |_, (since, _)| *since + LASTS <= now) {
-            error!(node = %id.node, group = %id.group, error = what, "shared GPU is allocated wrongly");
+        for (id, (_, violation)) in self.new.extract_if(.., |_, (since, _)| *since + LASTS <= now) {
+            let (rule, what) = &violation;
+            error!(node = %id.node, group = %id.group, rule, error = what, "shared GPU is allocated wrongly");
             metrics::counter!("unikai_shared_gpu_breaches_total").increment(1);
-            self.broken.insert(id, what);
+            self.broken.insert(id, violation);
         }
         self.show();
     }
@@ -89,40 +92,42 @@ impl Audit {
         concerned
     }
 
-    /// The violation of a group, as a message.
-    fn violation(&self, id: &GroupId, group: &Group, stores: &Stores) -> Option<String> {
+    /// The violation of a group.
+    fn violation(&self, id: &GroupId, group: &Group, stores: &Stores) -> Option<Violation> {
         let none = BTreeSet::new();
         let own = self.devices.get(id).unwrap_or(&none);
         if own.len() > 1 {
-            return Some(format!("the group has {} devices: {own:?}", own.len()));
+            return Some(("G-1", format!("the group has {} devices: {own:?}", own.len())));
         }
         let sharing = own
             .iter()
             .filter_map(|device| self.groups.get(&(Arc::clone(&id.node), device.clone())));
         if let Some(other) = sharing.flatten().find(|other| *other != id) {
-            return Some(format!("device {own:?} is given to group {} too", other.group));
+            let what = format!("device {own:?} is given to group {} too", other.group);
+            return Some(("G-2", what));
         }
         let given = given(id, group, stores);
         (given > WHOLE).then(|| {
-            format!(
-                "{given} millionths of the device are given to {} pods",
-                group.users.len()
+            let users = group.users.len();
+            (
+                "G-3",
+                format!("{given} millionths of the device are given to {users} pods"),
             )
         })
     }
 
-    fn note(&mut self, id: GroupId, found: Option<String>, now: Instant) {
+    fn note(&mut self, id: GroupId, found: Option<Violation>, now: Instant) {
         match found {
-            Some(what) if self.broken.get(&id) == Some(&what) => drop(self.new.remove(&id)),
-            Some(what) => {
-                let since = self.new.get(&id).filter(|(_, before)| *before == what);
+            Some(found) if self.broken.get(&id) == Some(&found) => drop(self.new.remove(&id)),
+            Some(found) => {
+                let since = self.new.get(&id).filter(|(_, before)| *before == found);
                 let since = since.map_or(now, |(since, _)| *since);
-                self.new.insert(id, (since, what));
+                self.new.insert(id, (since, found));
             }
             None => {
                 self.new.remove(&id);
-                if let Some(was) = self.broken.remove(&id) {
-                    info!(node = %id.node, group = %id.group, was, "shared GPU is allocated correctly again");
+                if let Some((rule, was)) = self.broken.remove(&id) {
+                    info!(node = %id.node, group = %id.group, rule, was, "shared GPU is allocated correctly again");
                     self.show();
                 }
             }

@@ -269,7 +269,7 @@ impl Run {
                     .into_iter()
                     .filter(|(rule, _)| !rule.can_be_broken_from_outside());
                 self.broken
-                    .extend(ours.map(|(rule, example)| (format!("{rule:?}"), example)));
+                    .extend(ours.map(|(rule, example)| (rule.to_string(), example)));
             }
             Err(panic) => self.broken.push((format!("{part:?}"), panic)),
         }

@@ -1,6 +1,7 @@
-//! Invariants of the model, by name, and a fingerprint of its state.
+//! The rules about the model, and a fingerprint of its state.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 #[cfg(test)]
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -11,33 +12,42 @@ use super::pod::{STATUSES, Status};
 use super::pod_weight::weight_of;
 #[cfg(test)]
 use super::resources::Resources;
+use crate::rules;
 
-/// An invariant of the model.
+/// A rule about the model, of the catalogue in [`rules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the catalogue has their sentences")]
 pub enum Rule {
-    /// M-1: no ready node is overcommitted by pods that the engine placed.
     NodeNotOverGiven,
-    /// M-2: the pods of a shared GPU use no more than its memory.
     GpuNotOverGiven,
-    /// M-3: a pod group's counters are those of its pods.
     GangCountersTrue,
-    /// M-4: a queue's counters are the sum over its pods and the queues below.
     QueueCountersTrue,
-    /// M-5: the set of pod groups with pending pods is complete and has no others.
     PendingTrue,
-    /// M-6: a node's used resources are the sum over the places on it.
     NodeBooksTrue,
-    /// M-7: the counters of relations between pods equal a recount over their places.
     NeighboursTrue,
-    /// M-8: storage used and promised equals a recount over the places of pods.
     StorageTrue,
-    /// M-9: what is taken of each device equals a recount over the places of pods and over allocations of the API server that no pod uses.
     DevicesTrue,
-    /// M-10: no published device is allocated twice, and no capacity or counter is exceeded.
     DeviceNotOverGiven,
 }
 
 impl Rule {
+    /// Its id in the catalogue.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::NodeNotOverGiven => "M-1",
+            Self::GpuNotOverGiven => "M-2",
+            Self::GangCountersTrue => "M-3",
+            Self::QueueCountersTrue => "M-4",
+            Self::PendingTrue => "M-5",
+            Self::NodeBooksTrue => "M-6",
+            Self::NeighboursTrue => "M-7",
+            Self::StorageTrue => "M-8",
+            Self::DevicesTrue => "M-9",
+            Self::DeviceNotOverGiven => "M-10",
+        }
+    }
+
     /// It can be broken by what happens in the cluster: a node loses GPUs, or another scheduler binds pods to it.
     #[must_use]
     pub fn can_be_broken_from_outside(self) -> bool {
@@ -45,6 +55,15 @@ impl Rule {
             self,
             Self::NodeNotOverGiven | Self::GpuNotOverGiven | Self::DeviceNotOverGiven
         )
+    }
+}
+
+impl Display for Rule {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match rules::by_id(self.id()) {
+            Some(rule) => rule.fmt(f),
+            None => f.write_str(self.id()),
+        }
     }
 }
 
@@ -320,5 +339,32 @@ impl Model {
         }
         self.storage.figures().hash(&mut hasher);
         hasher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalogue_has_the_rules_about_the_model() {
+        let here = [
+            Rule::NodeNotOverGiven,
+            Rule::GpuNotOverGiven,
+            Rule::GangCountersTrue,
+            Rule::QueueCountersTrue,
+            Rule::PendingTrue,
+            Rule::NodeBooksTrue,
+            Rule::NeighboursTrue,
+            Rule::StorageTrue,
+            Rule::DevicesTrue,
+            Rule::DeviceNotOverGiven,
+        ];
+        let listed: Vec<_> = rules::of(rules::Check::Model).map(|rule| rule.id).collect();
+        assert_eq!(here.map(Rule::id).as_slice(), listed);
+        assert_eq!(
+            Rule::PendingTrue.to_string(),
+            "M-5 (the set of pod groups with pending pods is complete and has no others)"
+        );
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use unikai::rules::{self, Check, Holds};
+
 use super::{ALWAYS, AT_REST, EMPTY, History, Rule, broken};
 use crate::claims::Wants;
 use crate::state::{ClaimSeen, GroupSeen, NodeSeen, PodSeen, QueueSeen, State, SubGroupSeen};
@@ -250,7 +252,7 @@ fn broken_by(first: State, second: &State, rules: &[Rule]) -> BTreeSet<&'static 
     found
 }
 
-/// Whether each rule is broken by its defect, and none without one.
+/// Whether each rule of the catalogue about stored objects has a predicate, which its defect breaks and nothing else.
 pub fn each_rule_can_be_broken() -> bool {
     let mut right = true;
     let mut wrong = |what: String| {
@@ -266,7 +268,17 @@ pub fn each_rule_can_be_broken() -> bool {
     if !broken_by(State::default(), &State::default(), EMPTY).is_empty() {
         wrong("an empty state has something left".to_owned());
     }
-    for rules in [ALWAYS, AT_REST, EMPTY] {
+    for (rules, holds) in [(ALWAYS, Holds::Always), (AT_REST, Holds::AtRest), (EMPTY, Holds::Empty)] {
+        let listed = rules::of(Check::Stored).filter(|rule| rule.holds == holds);
+        let (listed, here): (BTreeSet<_>, BTreeSet<_>) = (
+            listed.map(|rule| rule.id).collect(),
+            rules.iter().map(|rule| rule.id).collect(),
+        );
+        if listed != here {
+            wrong(format!(
+                "the catalogue lists {listed:?}, the predicates are of {here:?}"
+            ));
+        }
         for rule in rules {
             if !DEFECTS.iter().any(|(id, _)| *id == rule.id) {
                 wrong(format!("nothing shows that {} can be broken", rule.id));

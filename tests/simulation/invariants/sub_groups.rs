@@ -7,8 +7,7 @@ use crate::state::{GroupSeen, PodSeen};
 
 /// The racks of a sub-group's pods, when one of them was bound.
 pub fn in_several_racks(view: &View<'_>) -> Option<String> {
-    view.before.new.iter().find_map(|uid| {
-        let pod = view.before.bound.get(uid)?;
+    view.before.newly_bound().find_map(|pod| {
         let group = view.now.groups.get(&(pod.namespace.clone(), pod.group.clone()))?;
         let together = group.in_rack_with(pod.sub_group.as_deref()?);
         // A node that is gone has no rack any more.

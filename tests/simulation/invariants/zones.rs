@@ -17,7 +17,7 @@ fn used<'v>(view: &View<'v>, node: &str) -> BTreeMap<&'v str, i64> {
 
 /// The pods that were first seen bound in the latest state, to nodes with zones.
 fn new<'v>(view: &View<'v>) -> impl Iterator<Item = &'v PodSeen> {
-    let new = view.before.new.iter().filter_map(|uid| view.before.bound.get(uid));
+    let new = view.before.newly_bound();
     new.filter(|pod| pod.exclusive > 0 && view.now.zones.contains_key(&pod.node))
 }
 

@@ -1,6 +1,6 @@
 //! The API server of a soak: the embedded one, or etcd and kube-apiserver as processes that can be killed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -12,6 +12,7 @@ use tower::util::BoxCloneSyncService;
 use unikai::devcluster::apiserver::in_process::{InProcess, Service};
 use unikai::devcluster::apiserver::{Identity, Options};
 
+use super::audit;
 use crate::real_server::{RealServer, UnderShell};
 
 /// An API server, and how to connect to it.
@@ -25,6 +26,7 @@ pub enum ControlPlane {
 pub struct Processes {
     server: RealServer,
     running: [Option<UnderShell>; 2],
+    audit_log: PathBuf,
 }
 
 /// What can be killed.
@@ -42,10 +44,18 @@ impl ControlPlane {
 
     /// etcd and kube-apiserver from the folder `assets`, with their data and logs in `folder`.
     pub fn of_processes(assets: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let (policy, log) = (folder.join("audit-policy.json"), folder.join("audit.log"));
+        std::fs::write(&policy, audit::policy())?;
+        // There are no service accounts for pods to be given. The log is one file, of a few GB.
+        let flags = format!(
+            "--disable-admission-plugins=ServiceAccount --audit-policy-file={} --audit-log-path={} --audit-log-maxsize=1000000",
+            policy.display(),
+            log.display()
+        );
         let mut control_plane = Self::Processes(Processes {
-            // There are no service accounts for pods to be given.
-            server: RealServer::prepare(assets, folder, "--disable-admission-plugins=ServiceAccount")?,
+            server: RealServer::prepare(assets, folder, &flags)?,
             running: [None, None],
+            audit_log: log,
         });
         control_plane.start(Part::Etcd)?;
         control_plane.start(Part::ApiServer)?;
@@ -79,6 +89,14 @@ impl ControlPlane {
             sleep(Duration::from_millis(200)).await;
         }
         anyhow::bail!("the API server is not ready")
+    }
+
+    /// The log of all writes, for [`audit::replay`]. The embedded API server has none.
+    pub fn audit_log(&self) -> Option<&Path> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Processes(processes) => Some(&processes.audit_log),
+        }
     }
 
     /// Starts a part that was killed.

@@ -56,9 +56,10 @@ impl World {
     }
 
     /// What is reported once the present state has lasted for some time.
-    fn violations(&mut self) -> Vec<&str> {
+    fn violations(&mut self) -> Vec<String> {
         self.audit.report(Instant::now() + LASTS);
-        self.audit.broken.values().map(String::as_str).collect()
+        let broken = self.audit.broken.values();
+        broken.map(|(rule, what)| format!("{rule}: {what}")).collect()
     }
 }
 
@@ -92,7 +93,10 @@ fn a_group_of_two_devices_is_a_violation() {
     let mut world = World::new();
     world.reserve("r1", "g", "GPU-1");
     world.reserve("r2", "g", "GPU-2");
-    assert_eq!(world.violations(), ["the group has 2 devices: {\"GPU-1\", \"GPU-2\"}"]);
+    assert_eq!(
+        world.violations(),
+        ["G-1: the group has 2 devices: {\"GPU-1\", \"GPU-2\"}"]
+    );
 }
 
 #[test]
