@@ -230,14 +230,20 @@ impl Soak {
     }
 
     /// Checks the rules after each write that a real API server has logged.
-    async fn replay_audit_log(&self) -> anyhow::Result<()> {
+    async fn replay_audit_log(&mut self) -> anyhow::Result<()> {
         let Some(log) = self.control_plane.audit_log() else {
             return Ok(());
         };
-        // The last writes may be of unknown effect.
+        for mut process in self.replicas.iter_mut().filter_map(Option::take) {
+            process.kill(&self.setting);
+        }
+        sleep(CHECK).await;
+        // Some of the last writes may be of unknown effect.
         audit::list_all(&self.control_plane.admin().await?).await;
+        sleep(CHECK).await;
         let shown = audit::replay(log)?;
         println!("audit log: {shown:?}");
+        anyhow::ensure!(shown.uncertain == 0, "the end of the audit log is not known");
         Ok(())
     }
 

@@ -74,7 +74,8 @@ struct Line<O> {
     #[serde(default)]
     object_ref: Reference,
     response_status: Option<Status>,
-    request_object: Option<O>,
+    /// May be a list of changes.
+    request_object: Option<Value>,
     response_object: Option<O>,
 }
 
@@ -97,6 +98,8 @@ struct Reference {
 struct Status {
     #[serde(default)]
     code: u16,
+    #[serde(default)]
+    message: String,
 }
 
 /// The fields of objects that tell the order and the effect of a write.
@@ -107,7 +110,6 @@ struct Brief {
     metadata: Meta,
     spec: Spec,
     details: Details,
-    grace_period_seconds: Option<i64>,
 }
 
 #[derive(Default, Deserialize)]
@@ -151,8 +153,15 @@ impl<O> Line<O> {
         self.response_status.as_ref().map_or(0, |status| status.code)
     }
 
-    fn is_dry_run(&self) -> bool {
-        self.uri.contains("dryRun=")
+    /// Whether the request cannot have changed what the rules are about. A webhook that does not answer refuses it with 500.
+    fn is_without_effect(&self) -> bool {
+        let refused = matches!(self.code(), 400..500)
+            || self
+                .response_status
+                .as_ref()
+                .is_some_and(|status| status.message.contains("failed calling webhook"));
+        let other_lease = self.object_ref.resource == "leases" && self.object_ref.namespace != "kai-scheduler";
+        refused || self.uri.contains("dryRun=") || (other_lease && self.verb != "list")
     }
 
     /// All objects of the kind are listed, not a page or a selection.
@@ -163,12 +172,19 @@ impl<O> Line<O> {
 }
 
 impl Line<Brief> {
-    /// The effect of a request that succeeded; `None` if it has none on what the rules are about.
+    /// The effect of a request that was answered; `None` if it has none on what the rules are about.
     fn effect(&self) -> Option<Effect> {
-        let response = self.response_object.as_ref()?;
+        let answered = self
+            .response_object
+            .as_ref()
+            .filter(|_| matches!(self.code(), 200..300));
+        let Some(response) = answered.filter(|response| !response.kind.starts_with("PartialObjectMetadata")) else {
+            return (self.verb != "list").then_some(Effect::Unknown);
+        };
         let (meta, is_status) = (&response.metadata, response.kind == "Status");
         match (&*self.verb, &*self.object_ref.subresource) {
             ("list", "") => self.is_whole_list().then_some(Effect::List),
+            ("list", _) => None,
             ("create", "binding") => Some(Effect::Bind),
             ("create", "eviction") => Some(Effect::Evict),
             ("deletecollection", "") => Some(Effect::RemoveAll),
@@ -177,8 +193,7 @@ impl Line<Brief> {
                 let at_once = self
                     .request_object
                     .as_ref()
-                    .and_then(|options| options.grace_period_seconds)
-                    == Some(0);
+                    .is_some_and(|options| options["gracePeriodSeconds"] == 0);
                 let waits = !meta.finalizers.is_empty() || (meta.has_grace() && !at_once);
                 Some(if waits { Effect::Put } else { Effect::Remove })
             }
@@ -228,7 +243,9 @@ struct Unordered {
     ended: MicroTime,
     version: Option<u64>,
     uid: String,
+    /// Namespace and name.
     pod: (String, String),
+    on_node: bool,
 }
 
 /// The highest resource version up to each time.
@@ -272,17 +289,16 @@ fn index(log: &mut BufReader<File>) -> anyhow::Result<Vec<Entry>> {
         }
         let start = offset;
         offset += length as u64;
-        // The last line before the server was killed may be incomplete.
-        let Ok(line) = serde_json::from_slice::<Line<Brief>>(&text) else {
-            continue;
+        let line = match serde_json::from_slice::<Line<Brief>>(&text) {
+            Ok(line) => line,
+            Err(error) if error.is_data() => anyhow::bail!("line at byte {start}: {error}"),
+            // The last line before the server was killed may be incomplete.
+            Err(_) => continue,
         };
         let reference = &line.object_ref;
         let Some(kind) = kinds.get(&(reference.api_group.clone(), reference.resource.clone())) else {
             continue;
         };
-        if line.is_dry_run() {
-            continue;
-        }
         let response = line.response_object.as_ref();
         let mut entry = Unordered {
             kind: *kind,
@@ -294,29 +310,19 @@ fn index(log: &mut BufReader<File>) -> anyhow::Result<Vec<Entry>> {
             version: response.and_then(Brief::version),
             uid: response.map(|object| object.uid().to_owned()).unwrap_or_default(),
             pod: (reference.namespace.clone(), reference.name.clone()),
+            on_node: response.is_some_and(|object| !object.spec.node_name.is_empty()),
         };
-        match &*line.stage {
-            "RequestReceived" if line.verb != "list" => drop(open.insert(line.id, entry)),
-            "ResponseComplete" | "Panic" => {
-                open.remove(&line.id);
-                match line.code() {
-                    200..300 => {
-                        let Some(effect) = line.effect() else { continue };
-                        entry.effect = effect;
-                        if response.is_some_and(|object| object.spec.node_name.is_empty()) {
-                            entry.pod = Default::default();
-                        }
-                        if effect == Effect::Bind {
-                            entry.pod = (reference.namespace.clone(), reference.name.clone());
-                        }
-                    }
-                    400..500 => continue,
-                    _ if line.verb == "list" => continue,
-                    _ => {}
-                }
+        if line.stage == "RequestReceived" {
+            if line.verb != "list" && !line.is_without_effect() {
+                open.insert(line.id, entry);
+            }
+        } else if line.stage == "ResponseComplete" || line.stage == "Panic" {
+            open.remove(&line.id);
+            let effect = line.effect().filter(|_| !line.is_without_effect());
+            if let Some(effect) = effect {
+                entry.effect = effect;
                 all.push(entry);
             }
-            _ => {}
         }
     }
     all.extend(open.into_values());
@@ -324,29 +330,27 @@ fn index(log: &mut BufReader<File>) -> anyhow::Result<Vec<Entry>> {
 }
 
 fn ordered(all: Vec<Unordered>) -> Vec<Entry> {
-    let is_stored = |entry: &&Unordered| matches!(entry.effect, Effect::Put | Effect::Remove);
-    let stored = || {
+    let known = |with: fn(&Effect) -> bool| {
         all.iter()
-            .filter(is_stored)
+            .filter(move |entry| with(&entry.effect))
             .filter_map(|entry| Some((entry, entry.version?)))
     };
+    let stored = || known(|effect| matches!(effect, Effect::Put | Effect::Remove));
+    // A list has the version of the last write of any kind.
+    let seen = || known(|effect| matches!(effect, Effect::Put | Effect::Remove | Effect::List));
     let begun = Versions::new(
-        stored()
+        seen()
             .map(|(entry, version)| (entry.received.clone(), version))
             .collect(),
     );
-    let ended = Versions::new(
-        stored()
-            .map(|(entry, version)| (entry.ended.clone(), version))
-            .collect(),
-    );
+    let ended = Versions::new(seen().map(|(entry, version)| (entry.ended.clone(), version)).collect());
     let mut last: HashMap<&str, u64> = HashMap::new();
     // Since when each pod is known to be on a node.
     let mut on_node: HashMap<(&(String, String), &str), u64> = HashMap::new();
-    for (entry, version) in stored() {
+    for (entry, version) in stored().filter(|(entry, _)| !entry.uid.is_empty()) {
         let known = last.entry(&entry.uid).or_default();
         *known = version.max(*known);
-        if entry.kind == Kind::Pod && !entry.pod.1.is_empty() {
+        if entry.kind == Kind::Pod && entry.on_node {
             let known = on_node.entry((&entry.pod, &entry.uid)).or_insert(version);
             *known = version.min(*known);
         }
@@ -358,7 +362,7 @@ fn ordered(all: Vec<Unordered>) -> Vec<Entry> {
     let order = |entry: &Unordered| match (entry.effect, entry.version) {
         (Effect::Put, Some(version)) => (version, 0),
         // It has all up to its version.
-        (Effect::List, Some(version)) => (version, 2),
+        (Effect::List, Some(version)) => (version, 1),
         (Effect::Bind, _) => {
             let latest = begun.until(&entry.ended);
             // A later pod of the same name is bound later.
@@ -369,9 +373,8 @@ fn ordered(all: Vec<Unordered>) -> Vec<Entry> {
         }
         _ => {
             let before = ended.until(&entry.received);
-            let last = last.get(&*entry.uid).copied().unwrap_or(0);
-            let version = before.max(last);
-            (version, u8::from(entry.version != Some(version)))
+            let version = before.max(last.get(&*entry.uid).copied().unwrap_or(0));
+            (version, if entry.version == Some(version) { 0 } else { 2 })
         }
     };
     let mut entries: Vec<Entry> = all
@@ -397,9 +400,11 @@ pub struct Shown {
     pub checked: usize,
     /// Writes whose effect is not known.
     pub unknown: usize,
+    /// The kinds of which it is not known at the end.
+    pub uncertain: usize,
 }
 
-/// Replays a log. At its end all workloads must be gone.
+/// Replays a log. At its end all workloads must be gone, if all effects are known.
 ///
 /// # Errors
 /// If a rule is broken: with its name, and the id of the request.
@@ -428,6 +433,7 @@ pub fn replay(path: &Path) -> anyhow::Result<Shown> {
         let left = replay.state.pods.values().find(|pod| pod.ours);
         anyhow::ensure!(left.is_none(), "at the end of the log {left:?} is left");
     }
+    replay.shown.uncertain = replay.uncertain.len();
     Ok(replay.shown)
 }
 
@@ -437,8 +443,10 @@ struct Replay {
     history: History,
     /// The pods as they are stored, which bindings change.
     pods: HashMap<(String, String), Value>,
-    /// Kinds with a write whose effect is not known.
-    uncertain: HashSet<Kind>,
+    /// The uids of pods that were evicted: responses do not show it, as they are about the eviction.
+    evicted: HashSet<String>,
+    /// Kinds with a write whose effect is not known, and when that ended.
+    uncertain: HashMap<Kind, MicroTime>,
     shown: Shown,
 }
 
@@ -449,7 +457,9 @@ impl Replay {
         let response = line.response_object.as_ref().unwrap_or(&Value::Null);
         match entry.effect {
             Effect::Unknown => {
-                self.uncertain.insert(kind);
+                let ended = line.stage_timestamp.clone();
+                let last = self.uncertain.entry(kind).or_insert_with(|| ended.clone());
+                *last = ended.max(last.clone());
                 self.shown.unknown += 1;
                 return Ok(());
             }
@@ -468,7 +478,10 @@ impl Replay {
                     self.remove(kind, object, &named);
                 }
             }
-            Effect::Evict => self.is_no_eviction_of_protected(line, &named)?,
+            Effect::Evict => {
+                self.is_no_eviction_of_protected(line, &named)?;
+                self.evict(&named);
+            }
             Effect::Bind => self.bind(&named, line.request_object.as_ref().unwrap_or(&Value::Null)),
             Effect::List => {
                 self.state.clear(kind);
@@ -478,7 +491,8 @@ impl Replay {
                 for object in items(response) {
                     self.put(kind, object);
                 }
-                self.uncertain.remove(&kind);
+                let began = &line.request_received_timestamp;
+                self.uncertain.retain(|known, ended| *known != kind || *ended >= *began);
             }
         }
         self.history.take(&self.state);
@@ -498,10 +512,32 @@ impl Replay {
     }
 
     fn put(&mut self, kind: Kind, object: &Value) {
-        self.state.put(kind, object);
-        if kind == Kind::Pod {
-            self.pods.insert(name(object), object.clone());
+        if kind != Kind::Pod {
+            self.state.put(kind, object);
+            return;
         }
+        let mut pod = object.clone();
+        let meta = &mut pod["metadata"];
+        let evicted = meta["uid"].as_str().is_some_and(|uid| self.evicted.contains(uid));
+        if evicted && meta["deletionTimestamp"].is_null() {
+            meta["deletionTimestamp"] = "evicted".into();
+        }
+        self.state.put(kind, &pod);
+        self.pods.insert(name(&pod), pod);
+    }
+
+    /// A pod that does not run is gone at once; another one terminates.
+    fn evict(&mut self, named: &(String, String)) {
+        let Some(pod) = self.pods.get(named).cloned() else {
+            return;
+        };
+        let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        if finished || pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
+            self.remove(Kind::Pod, &pod, named);
+            return;
+        }
+        self.evicted.extend(pod["metadata"]["uid"].as_str().map(str::to_owned));
+        self.put(Kind::Pod, &pod);
     }
 
     /// Removes the object with the uid and name of the one in the response; a status has only the uid.

@@ -180,7 +180,14 @@ impl Work {
         let queue = QUEUES[self.random.usize(0..QUEUES.len())];
         match self.random.u8(0..100) {
             0..55 => vec![actors::pod(&self.name("pod"), team, queue, 0, 100)],
-            55..75 => vec![actors::pod(&self.name("gpu"), team, queue, 1, 100)],
+            55..75 => {
+                let mut pod = actors::pod(&self.name("gpu"), team, queue, 1, 100);
+                if self.random.u8(0..5) == 0 {
+                    // Non-preemptible.
+                    pod["metadata"]["labels"]["priorityClassName"] = "build".into();
+                }
+                vec![pod]
+            }
             75..87 => {
                 let portion = if self.random.bool() { "0.5" } else { "0.25" };
                 let mut pod = actors::pod(&self.name("share"), team, queue, 0, 100);

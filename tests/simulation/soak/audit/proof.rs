@@ -113,9 +113,23 @@ pub fn logs_are_judged() -> bool {
     let all = Shown {
         writes: 9,
         checked: 9,
-        unknown: 0,
+        ..Shown::default()
     };
     expect("a response that is late", &shown, shown == Ok(all));
+
+    // Other objects had versions in between.
+    let mut log = one_runs();
+    log.deleted("first", [40, 41], 200, 6);
+    let list = json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [pod("second", 5, "")]});
+    log.stored("list", "pods", [55, 56], list);
+    log.bound("second", [50, 60]);
+    second_runs_and_ends(&mut log);
+    let shown = log.replayed();
+    expect(
+        "a list during a bind",
+        &shown,
+        shown.as_ref().is_ok_and(|shown| shown.checked == 10),
+    );
 
     let mut log = one_runs();
     log.bound("second", [50, 60]);
@@ -136,7 +150,7 @@ pub fn logs_are_judged() -> bool {
         let shown = log.replayed();
         let unknown = shown
             .as_ref()
-            .is_ok_and(|shown| shown.unknown == 1 && shown.checked == 5);
+            .is_ok_and(|shown| (shown.unknown, shown.uncertain, shown.checked) == (1, 1, 5));
         expect(what, &shown, unknown);
 
         let list = json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [pod("second", 7, "n1")]});
@@ -149,6 +163,18 @@ pub fn logs_are_judged() -> bool {
         let shown = overfull.replayed();
         expect("after the list", &shown, says(&shown, "broken: N-1"));
     }
+
+    let mut log = one_runs();
+    let status = || json!({"kind": "Status"});
+    log.request("create", "pods/second/eviction", [12, 13], 201, [Value::Null, status()]);
+    log.request("create", "pods/first/eviction", [14, 15], 201, [Value::Null, status()]);
+    log.deleted("first", [40, 41], 200, 6);
+    let shown = log.replayed();
+    expect(
+        "evictions",
+        &shown,
+        shown.as_ref().is_ok_and(|shown| shown.checked == 8),
+    );
 
     let mut log = one_runs();
     log.deleted("second", [50, 51], 200, 6);
