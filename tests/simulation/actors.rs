@@ -166,13 +166,23 @@ impl Actors {
                 simulation.node_changes(*at);
                 simulation.actors().administrate(simulation, step).await;
             }
+            Step::Drain(at) => {
+                simulation.reservations_go(NODES[*at].0);
+                simulation.actors().administrate(simulation, step).await;
+            }
+            Step::ReservationGone(which) => {
+                let state = simulation.state();
+                let reservations: Vec<_> = state.pods.values().filter(|pod| pod.reservation).collect();
+                if let Some(pod) = pick(&reservations, *which) {
+                    simulation.reservations_go(&pod.node);
+                    simulation.actors().delete_reservation(pod).await;
+                }
+            }
             Step::Limit { .. }
             | Step::QueueGone(_)
             | Step::QueueBack(_)
             | Step::Cordon(_)
             | Step::Uncordon(_)
-            | Step::Drain(_)
-            | Step::ReservationGone(_)
             | Step::ShardGone
             | Step::ShardBack
             | Step::Strategy(_)
@@ -452,6 +462,11 @@ impl Actors {
     }
 
     /// An administrator does something.
+    async fn delete_reservation(&self, pod: &PodSeen) {
+        let api: Api<Pod> = Api::namespaced(self.admin.clone(), &pod.namespace);
+        let _ = api.delete(&pod.name, &DeleteParams::default()).await;
+    }
+
     async fn administrate(&self, simulation: &Simulation, step: &Step) {
         let merge = PatchParams::default();
         match step {
@@ -494,14 +509,6 @@ impl Actors {
                 }
             }
             Step::MoveNode(at) => self.move_node(simulation, NODES[*at].0).await,
-            Step::ReservationGone(which) => {
-                let state = simulation.state();
-                let reservations: Vec<_> = state.pods.values().filter(|pod| pod.reservation).collect();
-                if let Some(pod) = pick(&reservations, *which) {
-                    let api: Api<Pod> = Api::namespaced(self.admin.clone(), &pod.namespace);
-                    let _ = api.delete(&pod.name, &DeleteParams::default()).await;
-                }
-            }
             Step::ShardGone => delete(&self.admin, &shard(POOL, POOL)).await,
             Step::ShardBack => drop(create(&self.admin, shard_again()).await),
             Step::Strategy(strategy) => {

@@ -209,6 +209,8 @@ pub struct History {
     leaderless: u64,
     /// When each node was last changed.
     changed_nodes: BTreeMap<String, u64>,
+    /// When reservation pods of each node were last deleted by somebody else.
+    robbed: BTreeMap<String, u64>,
     /// Pods that a kubelet refused, and those of them that were first seen in the latest state.
     refused: BTreeSet<String>,
     new_refused: BTreeSet<String>,
@@ -228,6 +230,11 @@ impl History {
     /// A node is changed at that time.
     pub fn node_changes(&mut self, name: &str, at: u64) {
         self.changed_nodes.insert(name.to_owned(), at);
+    }
+
+    /// Somebody deletes reservation pods of a node at that time.
+    pub fn reservations_go(&mut self, node: &str, at: u64) {
+        self.robbed.insert(node.to_owned(), at);
     }
 
     /// Records a state, before the rules are evaluated on it.
@@ -447,9 +454,17 @@ fn recorded(view: &View<'_>) -> Option<String> {
             ));
         }
         pod.groups.iter().find_map(|group| {
-            let mut holders = reservations.get(&(&*pod.node, &**group)).into_iter().flatten();
-            let known = holders.any(|reservation| reservation.users.contains_key(&pod.uid));
-            (!known).then(|| {
+            let holders = reservations.get(&(&*pod.node, &**group));
+            let mut of_group = holders.into_iter().flatten();
+            let known = of_group.any(|reservation| reservation.users.contains_key(&pod.uid));
+            // Somebody deleted the reservation pod after it was read.
+            let robbed = holders.is_none()
+                && view
+                    .before
+                    .robbed
+                    .get(&pod.node)
+                    .is_some_and(|at| view.now.at < at + LATE);
+            (!known && !robbed).then(|| {
                 format!(
                     "{} is bound to group {group} on {} and not recorded",
                     pod.full_name(),

@@ -299,6 +299,11 @@ impl Simulation {
         self.history.node_changes(NODES[at].0, self.story.at());
     }
 
+    /// Somebody deletes reservation pods of a node.
+    pub fn reservations_go(&mut self, node: &str) {
+        self.history.reservations_go(node, self.story.at());
+    }
+
     /// Lets time pass, until everything is in order by these rules or all of it has passed, and checks the rules several times.
     async fn pass(&mut self, time: Duration, rules: &[Rule]) {
         let mut in_order = 0;
