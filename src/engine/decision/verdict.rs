@@ -86,6 +86,8 @@ causes! {
     Gated = "gated",
     /// Pods of the gang do not exist yet.
     GangIncomplete = "gang_incomplete",
+    /// Reclaim or preempt could evict what holds the resource, but is switched off.
+    SwitchedOff = "switched_off",
     /// The queue is at its fair share, so it may take nothing from others.
     FairShare = "fair_share",
     /// The queues that hold the resource are within their quotas and fair shares.

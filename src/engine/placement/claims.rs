@@ -17,7 +17,7 @@ use crate::engine::model::selectors::meets_any;
 use super::devices::{DeviceDemand, Length, NoDevices, STEPS, When, find};
 
 /// Consumers of a claim that the API server allows.
-const MOST_CONSUMERS: usize = 256;
+pub const MOST_CONSUMERS: usize = 256;
 
 /// The allocation of one of a pod's claims.
 #[derive(Clone, Debug)]

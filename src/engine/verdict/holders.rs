@@ -14,7 +14,7 @@ use crate::engine::input::{GPU, Name, Time};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use crate::engine::model::pod_group::delay::{Delay, DelayCause};
-use crate::engine::model::resources::{GPUS, Shared};
+use crate::engine::model::resources::{CPU, GPUS, MEMORY, Shared, plus};
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
 use super::held::{HeldByAll, Scans};
@@ -54,8 +54,10 @@ enum StayReason {
     },
     /// A disruption budget, by namespace and name.
     Budget(Name, Name),
-    /// The waiting queue would exceed its fair share.
-    FairShare,
+    /// The action that could evict it is switched off, or a plugin that the action needs.
+    SwitchedOff(ActionKind),
+    /// The waiting queue would exceed its fair share of this resource.
+    FairShare(usize),
     /// It is not preemptible.
     NonPreemptible,
     /// Its priority is not lower.
@@ -83,6 +85,8 @@ struct Holding {
 struct Holders {
     each: BTreeMap<(StayReason, Option<QueueId>), Holding>,
     all: Rc<HeldByAll>,
+    /// What the pod group requests at once.
+    asks: Shared,
 }
 
 /// Key of an answer that pod groups share: their pods' class and shape, their place in the order, and the figures in the message.
@@ -92,6 +96,7 @@ struct AnswerKey {
     queue: Option<QueueId>,
     rank: (i64, bool, Option<Delay>),
     amounts: (usize, i64, i64),
+    asks: Shared,
     intro: String,
     namespace: String,
 }
@@ -124,6 +129,8 @@ impl Answers {
     ) -> (Verdict, Option<Time>) {
         let entry = &model.pod_groups()[lack.pod_group];
         let input = entry.input.as_ref();
+        let chunk = model.next_chunk(lack.pod_group, context.now);
+        let asks = wanted(model, &chunk, smallest_gpu(model));
         let alike = AnswerKey {
             kind: (model.pods()[pod].class, model.pods()[pod].shape),
             queue: entry.queue,
@@ -133,27 +140,35 @@ impl Answers {
                 entry.delay(context.now),
             ),
             amounts: (lack.position, lack.asked, lack.free),
+            asks,
             intro: intro.to_owned(),
             namespace: entry.key.namespace().to_owned(),
         };
         // A pod group that holds some itself is among the holders.
         if entry.holds() {
-            return self.compute(model, context, lack, intro);
+            return self.compute(model, context, lack, asks, intro);
         }
         let known = self.known.borrow().get(&alike).cloned();
         known.unwrap_or_else(|| {
-            let found = self.compute(model, context, lack, intro);
+            let found = self.compute(model, context, lack, asks, intro);
             self.known.borrow_mut().insert(alike, found.clone());
             found
         })
     }
 
-    fn compute(&self, model: &Model, context: CycleContext, lack: Shortage, intro: &str) -> (Verdict, Option<Time>) {
+    fn compute(
+        &self,
+        model: &Model,
+        context: CycleContext,
+        lack: Shortage,
+        asks: Shared,
+        intro: &str,
+    ) -> (Verdict, Option<Time>) {
         let all = self.scans.held(model, lack.position, lack.nodes);
         let workloads: usize = all.queues.iter().map(|queue| queue.workloads.len()).sum();
         self.looked_at.set(self.looked_at.get() + workloads);
-        let each = reasons(model, context, lack.pod_group, &all);
-        holders(model, context, lack, intro, &Holders { each, all })
+        let each = reasons(&Case::of(model, context, lack, asks), &all);
+        holders(model, context, lack, intro, &Holders { each, all, asks })
     }
 }
 
@@ -239,16 +254,10 @@ fn name_of(model: &Model, queue: Option<QueueId>) -> Option<&Name> {
 }
 
 /// Why each workload that holds some of the resource is not evicted for a pod group.
-fn reasons(
-    model: &Model,
-    context: CycleContext,
-    waiting: PodGroupId,
-    all: &HeldByAll,
-) -> BTreeMap<(StayReason, Option<QueueId>), Holding> {
-    let case = Case::of(model, context, waiting);
+fn reasons(case: &Case, all: &HeldByAll) -> BTreeMap<(StayReason, Option<QueueId>), Holding> {
     let mut each = BTreeMap::new();
     for of_queue in &all.queues {
-        let donor = Donor::of(&case, of_queue.queue);
+        let donor = Donor::of(case, of_queue.queue);
         let mut holdings: Vec<(StayReason, Holding)> = Vec::new();
         for held in &of_queue.workloads {
             let (stay, until) = match held.pod_group {
@@ -269,7 +278,7 @@ fn reasons(
                 holding.named.push(pod_group);
             }
             holding.until = holding.until.into_iter().chain(until).min();
-            let input = model.pod_groups()[pod_group].input.as_ref();
+            let input = case.model.pod_groups()[pod_group].input.as_ref();
             let priority = input.map(|input| input.priority);
             holding.priority = holding.priority.into_iter().chain(priority).min();
         }
@@ -281,41 +290,60 @@ fn reasons(
     each
 }
 
-/// The waiting pod group, and the queues that it may reclaim from.
+/// The waiting pod group, and what it may do to others.
 struct Case<'a> {
     model: &'a Model,
     context: CycleContext<'a>,
     pod_group: PodGroupId,
     queue: Option<QueueId>,
     priority: i64,
-    entry: Shared,
-    reclaims: bool,
+    asks: Shared,
+    /// The resource for which it may not reclaim.
+    refused_for: Option<usize>,
 }
 
 impl<'a> Case<'a> {
-    fn of(model: &'a Model, context: CycleContext<'a>, pod_group: PodGroupId) -> Self {
-        let entry = &model.pod_groups()[pod_group];
-        let chunk = model.next_chunk(pod_group, context.now);
-        let amount = wanted(model, &chunk, smallest_gpu(model));
+    fn of(model: &'a Model, context: CycleContext<'a>, lack: Shortage, asks: Shared) -> Self {
+        let entry = &model.pod_groups()[lack.pod_group];
         let (priority, preemptible) = entry
             .input
             .as_ref()
             .map_or((0, true), |input| (input.priority, input.preemptible));
-        let reclaims = context.rules.shares
-            && context.policy.actions.contains(&ActionKind::Reclaim)
-            && entry
-                .queue
-                .is_some_and(|queue| may_reclaim(model, queue, &amount, preemptible));
+        let refused_for = entry
+            .queue
+            .and_then(|queue| refused_for(model, queue, &asks, preemptible, lack.position));
         Self {
             model,
             context,
-            pod_group,
+            pod_group: lack.pod_group,
             queue: entry.queue,
             priority,
-            entry: amount,
-            reclaims,
+            asks,
+            refused_for,
         }
     }
+
+    /// Whether an action evicts at all.
+    fn is_on(&self, action: ActionKind) -> bool {
+        self.context.policy.actions.contains(&action) && (action != ActionKind::Reclaim || self.context.rules.shares)
+    }
+}
+
+/// The resource for which a queue may not reclaim, if there is one: the one that is lacking before others.
+fn refused_for(model: &Model, queue: QueueId, asks: &Shared, preemptible: bool, lacking: usize) -> Option<usize> {
+    if may_reclaim(model, queue, asks, preemptible) {
+        return None;
+    }
+    let queue = &model.queues()[queue];
+    let (all, fixed) = (plus(&queue.allocated, asks), plus(&queue.non_preemptible, asks));
+    let over_share = |resource: &usize| all[*resource] > queue.fair[*resource];
+    let over_quota = |resource: &usize| {
+        let quota = queue.share(*resource).quota;
+        quota.is_some_and(|quota| fixed[*resource] > quota)
+    };
+    let resources = [lacking.min(GPUS), GPUS, CPU, MEMORY];
+    let found = resources.into_iter().find(over_share);
+    found.or_else(|| resources.into_iter().find(over_quota))
 }
 
 /// A queue whose workloads might make room for a pod group that waits.
@@ -340,7 +368,7 @@ impl<'a> Donor<'a> {
     fn donates(&self) -> bool {
         let case = self.case;
         *self.donates.get_or_init(|| match (case.queue, self.queue) {
-            (Some(ours), Some(theirs)) => may_donate(case.model, ours, theirs, &case.entry),
+            (Some(ours), Some(theirs)) => may_donate(case.model, ours, theirs, &case.asks),
             _ => false,
         })
     }
@@ -353,8 +381,8 @@ impl<'a> Donor<'a> {
             .input
             .as_ref()
             .map_or((0, true), |input| (input.priority, input.preemptible));
-        if !own && !case.reclaims {
-            return (StayReason::FairShare, None);
+        if !own && let Some(resource) = case.refused_for {
+            return (StayReason::FairShare(resource), None);
         }
         if !preemptible {
             return (StayReason::NonPreemptible, None);
@@ -382,6 +410,10 @@ impl<'a> Donor<'a> {
             if let Some((namespace, name)) = case.model.budgets().against(inputs) {
                 return (StayReason::Budget(namespace.clone(), name.clone()), None);
             }
+        }
+        let action = if own { ActionKind::Preempt } else { ActionKind::Reclaim };
+        if !case.is_on(action) {
+            return (StayReason::SwitchedOff(action), None);
         }
         (StayReason::Free, None)
     }
@@ -488,7 +520,15 @@ impl Sentences<'_> {
                 Cause::DisruptionBudget,
                 format!("{holds}, {amount} of them protected by PodDisruptionBudget {namespace}/{name}{names}"),
             ),
-            StayReason::FairShare => (Cause::FairShare, self.at_fair_share(own)),
+            StayReason::SwitchedOff(action) => {
+                let (could, off) = (action.as_str(), self.switched_off(*action));
+                let whose = format!("{amount} of them by workloads that {could} could evict{names}");
+                (
+                    Cause::SwitchedOff,
+                    format!("{holds}, {whose}, but the administrator has switched {off} off"),
+                )
+            }
+            StayReason::FairShare(resource) => (Cause::FairShare, self.at_fair_share(own, *resource)),
             StayReason::NonPreemptible => (
                 Cause::NonPreemptible,
                 format!("{holds}, {amount} of them by non-preemptible workloads{names}"),
@@ -522,28 +562,44 @@ impl Sentences<'_> {
         }
     }
 
-    fn at_fair_share(&self, own: Option<QueueId>) -> String {
+    /// What is switched off, so that an action evicts nothing.
+    fn switched_off(&self, action: ActionKind) -> &'static str {
+        if self.context.policy.actions.contains(&action) {
+            "the plugin proportion"
+        } else {
+            action.as_str()
+        }
+    }
+
+    fn at_fair_share(&self, own: Option<QueueId>, resource: usize) -> String {
         let Some(own) = own else { return self.queue_holds(None) };
-        let position = self.lack.position.min(GPUS);
         let queue = &self.model.queues()[own];
-        let quota = queue.share(position).quota;
-        let quota = quota.map_or_else(|| "unlimited".to_owned(), |quota| shared_number(position, quota));
+        let quota = queue.share(resource).quota;
+        let quota = quota.map_or_else(|| "unlimited".to_owned(), |quota| shared_number(resource, quota));
+        // The beginning of the message says what is requested of the resource that is lacking.
+        let lacking = resource == self.lack.position;
+        let asks = if lacking {
+            String::new()
+        } else {
+            format!(", asks {}", shared_number(resource, self.found.asks[resource]))
+        };
         let held = self.found.all.queues.iter().filter(|held| held.queue != Some(own));
         let mut others: Vec<_> = held
             .filter_map(|held| Some((name_of(self.model, held.queue)?, held.amount)))
             .collect();
         others.sort_unstable();
+        let amount = |held: i64| if lacking { self.number(held) } else { self.unit(held) };
         let others: Vec<String> = others
             .into_iter()
-            .map(|(name, held)| format!("queue {name} holds {}", shared_number(position, held)))
+            .map(|(name, held)| format!("queue {name} holds {}", amount(held)))
             .collect();
         let all = others.len();
         let named = &others[..all.min(NAMED)];
         format!(
-            "queue {} holds {} of its fair share of {} (quota {quota}), so nothing is taken back for it; {}",
+            "queue {} holds {} of its fair share of {} (quota {quota}{asks}), so nothing is taken back for it; {}",
             queue.name,
-            shared_number(position, queue.allocated[position]),
-            quantity(self.model, position, queue.fair[position]),
+            shared_number(resource, queue.allocated[resource]),
+            quantity(self.model, resource, queue.fair[resource]),
             list(named, all)
         )
     }
@@ -561,7 +617,11 @@ impl Sentences<'_> {
             StayReason::EvictionRefused => "stays because its eviction was refused".to_owned(),
             StayReason::MinRuntime { .. } => format!("is protected by its minimum run time{until}"),
             StayReason::Budget(namespace, name) => format!("is protected by PodDisruptionBudget {namespace}/{name}"),
-            StayReason::FairShare => "stays because the queue that waits is at its fair share".to_owned(),
+            StayReason::SwitchedOff(action) => {
+                let (could, off) = (action.as_str(), self.switched_off(*action));
+                format!("stays because the administrator has switched {off} off, so that {could} cannot evict it")
+            }
+            StayReason::FairShare(_) => "stays because the queue that waits is at its fair share".to_owned(),
             StayReason::NonPreemptible => "is not preemptible".to_owned(),
             StayReason::Priority => "has no lower priority".to_owned(),
             StayReason::WithinShares => "is within the quota or fair share of its queue".to_owned(),
@@ -580,3 +640,6 @@ pub fn parts(portion: i64, devices: i64) -> String {
         several => format!("{portion} of each of {several} GPUs"),
     }
 }
+
+#[cfg(test)]
+mod tests;
