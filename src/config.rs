@@ -192,6 +192,8 @@ pub struct Resolver {
     shards: BTreeMap<String, Kept<SchedulingShardSpec>>,
     /// There has been a shard: if all are deleted since, nothing is scheduled.
     had_shards: bool,
+    /// There has been a shard with the label value of the only node pool: if it is deleted since, nothing is scheduled.
+    had_own: bool,
 }
 
 impl Resolver {
@@ -203,6 +205,7 @@ impl Resolver {
             config: None,
             shards: BTreeMap::new(),
             had_shards: false,
+            had_own: false,
         }
     }
 
@@ -220,12 +223,21 @@ impl Resolver {
         self.had_shards = true;
         let common = &self.flags;
         let check = |spec: &SchedulingShardSpec| pools::read(common, spec).err().unwrap_or_default();
-        self.shards.insert(name.to_owned(), Kept::take(before, seen, check));
+        let kept = Kept::take(before, seen, check);
+        let only = self.flags.only_pool.as_ref();
+        self.had_own |= only.is_some() && label_value(&kept).as_ref() == only;
+        self.shards.insert(name.to_owned(), kept);
     }
 
     /// The names of the known shards.
     pub fn shards(&self) -> impl Iterator<Item = &str> {
         self.shards.keys().map(String::as_str)
+    }
+
+    /// Whether there has been a shard since the process started.
+    #[must_use]
+    pub fn had_shards(&self) -> bool {
+        self.had_shards
     }
 
     /// The effective configuration, and a report on each object.
@@ -271,8 +283,11 @@ impl Resolver {
             }
             reports.push(report);
         }
+        // Without a label key, no shard is of a single node pool.
+        let had_own = self.had_own && !common.components.pools.key.is_empty();
+        let deleted = had_own || (self.had_shards && self.shards.is_empty());
         let missing = match &common.only_pool {
-            Some(only) => Some(only.as_str()).filter(|only| !served.contains_key(*only)),
+            Some(only) => Some(only.as_str()).filter(|only| !deleted && !served.contains_key(*only)),
             None => Some("").filter(|_| !self.had_shards),
         };
         if let Some(pool) = missing {
@@ -331,12 +346,17 @@ impl Resolver {
     }
 }
 
-/// The label value of a shard's node pool in its latest state, even if that is invalid in other fields: a shard that was moved to another pool must not
-/// serve the old one. `None`: neither that nor an earlier state says it. Without a label key there is only one pool.
+/// The label value of a shard's node pool. Without a label key there is only one pool.
 fn pool_of(common: &Common, shard: &Kept<SchedulingShardSpec>) -> Option<String> {
     if common.components.pools.key.is_empty() {
         return Some(String::new());
     }
+    label_value(shard)
+}
+
+/// The label value that a shard names in its latest state, even if that is invalid in other fields: a shard that was moved to another pool must not
+/// serve the old one. `None`: neither that nor an earlier state says it.
+fn label_value(shard: &Kept<SchedulingShardSpec>) -> Option<String> {
     let latest = shard.seen.spec.as_ref().ok();
     let good = shard.good.as_ref().map(|(_, spec)| spec);
     let pools = [latest, good].into_iter().flatten();

@@ -23,6 +23,7 @@ pub mod settings;
 pub mod shutdown;
 pub mod supervisor;
 pub mod telemetry;
+mod unread;
 mod views;
 mod writes;
 

@@ -248,6 +248,7 @@ async fn follow(
                 configs: configs.conditions.clone(),
                 shards: shards.conditions.clone(),
                 reports,
+                had_shards: resolver.had_shards(),
                 number,
             }));
         }

@@ -25,6 +25,7 @@ use super::metrics::{self, Page};
 use super::page;
 use super::profile;
 use super::telemetry;
+use super::unread;
 use super::views::{self, Views};
 use crate::components::admission::connections::Connections;
 use crate::components::heartbeat::Heartbeat;
@@ -131,20 +132,7 @@ impl Bound {
     pub async fn serve(self, shown: Shown, end: CancellationToken) -> anyhow::Result<()> {
         let upkeep = shown.metrics.clone();
         let handle = axum_server::Handle::<SocketAddr>::new();
-        let mut server = axum_server::from_tcp(self.listener.into_std()?)?
-            .acceptor(Connections::new())
-            .handle(handle.clone());
-        let protocol = server.http_builder();
-        protocol
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER)
-            .max_buf_size(HEADER_BYTES);
-        protocol
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS)
-            .max_header_list_size(HEADER_LIST);
+        let server = limited(self.listener)?.handle(handle.clone());
         let server = server.serve(router(Arc::new(shown)).into_make_service());
         let shut_down = async {
             end.cancelled().await;
@@ -158,6 +146,25 @@ impl Bound {
             () = shut_down => Ok(()),
         }
     }
+}
+
+/// A server with limits on connections and requests.
+fn limited(listener: TcpListener) -> anyhow::Result<axum_server::Server<SocketAddr, Connections>> {
+    let mut server = axum_server::from_tcp(listener.into_std()?)?.acceptor(Connections::new());
+    let protocol = server.http_builder();
+    protocol
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER)
+        .max_buf_size(HEADER_BYTES)
+        // Else bodies would be copied into the connection's buffer, where they take no room of `unread`, and each copy of a static one takes memory.
+        .writev(true);
+    protocol
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADER_LIST);
+    Ok(server)
 }
 
 fn router(shared: Shared) -> Router {
@@ -215,7 +222,10 @@ async fn metrics_page(State(shared): State<Shared>, headers: HeaderMap) -> Respo
         return refusal;
     }
     match shared.metrics.text() {
-        Some(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Some((text, place)) => {
+            let response = unread::response(text.into(), place);
+            ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], response).into_response()
+        }
         None => (
             StatusCode::SERVICE_UNAVAILABLE,
             "too many clients have not read their page yet\n",
@@ -301,7 +311,64 @@ fn waiting(readiness: &Readiness) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::time::{sleep, timeout};
+
+    use super::unread::{Place, Room};
     use super::*;
+
+    /// More than the buffers of the sockets.
+    const LONG: usize = 64 << 20;
+
+    /// A client that has read the beginning of a long answer, which is broken off after `longest`.
+    async fn reader(longest: Duration, place: fn() -> Option<Place>) -> TcpStream {
+        let answer = move || async move {
+            let place = place().expect("there is room");
+            unread::within(longest, vec![b'x'; LONG].into(), place)
+        };
+        let Bound { listener, address } = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let router = Router::new().route("/", get(answer));
+        tokio::spawn(limited(listener).unwrap().serve(router.into_make_service()));
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        // More than the header: the body is on its way.
+        client.read_exact(&mut [0; 4 << 10]).await.unwrap();
+        client
+    }
+
+    #[tokio::test]
+    async fn an_answer_takes_room_until_its_client_has_read_it_or_is_gone() {
+        static ROOM: Room = Room::new(LONG);
+        let client = reader(unread::LONGEST, || ROOM.take("a", LONG)).await;
+        let is_free = || ROOM.take("b", LONG).is_some();
+        assert!(!is_free());
+        drop(client);
+        let freed = async {
+            while !is_free() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), freed).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_to_a_client_that_reads_a_byte_now_and_then_is_broken_off() {
+        static ROOM: Room = Room::new(LONG);
+        let mut client = reader(Duration::from_millis(500), || ROOM.take("a", LONG)).await;
+        let is_free = || ROOM.take("b", LONG).is_some();
+        let freed = async {
+            while !is_free() {
+                client.read_u8().await.unwrap();
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), freed).await.unwrap();
+        // It reads faster now, and finds the connection closed.
+        let mut rest = Vec::new();
+        let read = timeout(Duration::from_secs(10), client.read_to_end(&mut rest)).await;
+        assert!(read.is_ok() && rest.len() < LONG - (1 << 20), "{}", rest.len());
+    }
 
     #[test]
     fn a_process_whose_scheduler_is_stuck_is_not_alive() {

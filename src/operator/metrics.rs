@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::body::Bytes;
 use metrics::Label;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -29,18 +28,6 @@ pub struct Page {
     unread: Arc<Semaphore>,
 }
 
-/// A page that its client has not read yet.
-struct Unread {
-    text: String,
-    _place: OwnedSemaphorePermit,
-}
-
-impl AsRef<[u8]> for Unread {
-    fn as_ref(&self) -> &[u8] {
-        self.text.as_bytes()
-    }
-}
-
 impl Page {
     /// The page of these figures; `namespace` replaces the prefix [`KAI`]. Installs the recorder of the process, so that every later
     /// count is on the page.
@@ -54,12 +41,11 @@ impl Page {
         }
     }
 
-    /// The page's text. `None`: too many clients have not read theirs, which takes memory for as long as they like.
+    /// The page's text, and its place until it is read. `None`: too many clients have not read theirs, which takes memory for as long.
     #[must_use]
-    pub fn text(&self) -> Option<Bytes> {
+    pub fn text(&self) -> Option<(String, OwnedSemaphorePermit)> {
         let place = Arc::clone(&self.unread).try_acquire_owned().ok()?;
-        let text = self.render();
-        Some(Bytes::from_owner(Unread { text, _place: place }))
+        Some((self.render(), place))
     }
 
     fn render(&self) -> String {

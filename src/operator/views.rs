@@ -113,7 +113,7 @@ pub fn router(views: Shared) -> Router {
 async fn list_queues(State(views): State<Shared>, headers: HeaderMap) -> Answer {
     let (caller, overview) = views.open(&headers).await?;
     caller.must_list(QUEUES).await?;
-    rendered(&overview, "queues", &headers, || queues::list(&overview)).await
+    rendered(&overview, "queues", caller.user(), &headers, || queues::list(&overview)).await
 }
 
 /// Parameters of a queue's history.
@@ -137,13 +137,13 @@ async fn get_queue_history(
         every_seconds,
         samples,
     };
-    Ok(json(&headers, &history).await)
+    Ok(json(caller.user(), &headers, &history).await)
 }
 
 async fn get_gpu_map(State(views): State<Shared>, headers: HeaderMap) -> Answer {
     let (caller, overview) = views.open(&headers).await?;
     caller.must_list(NODES).await?;
-    rendered(&overview, "gpu-map", &headers, || nodes::map(&overview)).await
+    rendered(&overview, "gpu-map", caller.user(), &headers, || nodes::map(&overview)).await
 }
 
 /// The number of entries of a page; `asked`: the requested one.
@@ -168,7 +168,7 @@ async fn list_nodes(State(views): State<Shared>, Query(asked): Query<NodesAsked>
     caller.must_list(NODES).await?;
     let (visible, left_out) = caller.visible(overview.namespaces()).await?;
     let key = format!("nodes {asked:?} {visible:?}");
-    rendered(&overview, &key, &headers, || {
+    rendered(&overview, &key, caller.user(), &headers, || {
         let asked = nodes::Asked {
             shard: asked.shard.as_deref(),
             after: asked.after.as_deref(),
@@ -186,7 +186,7 @@ async fn get_node(State(views): State<Shared>, Path(name): Path<String>, headers
     caller.must_list(NODES).await?;
     let (visible, _) = caller.visible(overview.namespaces()).await?;
     match nodes::one(&overview, &name, &visible) {
-        Some(node) => Ok(json(&headers, &node).await),
+        Some(node) => Ok(json(caller.user(), &headers, &node).await),
         None => Err(no_node(&name)),
     }
 }
@@ -229,7 +229,7 @@ async fn list_workloads(
         None => caller.visible(overview.namespaces()).await?,
     };
     let key = format!("workloads {asked:?} {visible:?}");
-    rendered(&overview, &key, &headers, || {
+    rendered(&overview, &key, caller.user(), &headers, || {
         let asked = workloads::Asked {
             queue: asked.queue.as_deref(),
             state: asked.state,
@@ -254,7 +254,7 @@ async fn get_workload(
     let (caller, overview) = views.open(&headers).await?;
     caller.must_see(&namespace).await?;
     let details = views.details(&caller, &overview, &namespace, &name).await?;
-    Ok(json(&headers, &details).await)
+    Ok(json(caller.user(), &headers, &details).await)
 }
 
 /// Parameters of the list of evictions.
@@ -297,7 +297,7 @@ async fn list_evictions(
     };
     let (since, evictions) = all.evictions(fits, asked.limit.unwrap_or(usize::MAX));
     let list = views::EvictionList { meta, since, evictions };
-    Ok(json(&headers, &list).await)
+    Ok(json(caller.user(), &headers, &list).await)
 }
 
 /// Parameters of a what-if request.
@@ -346,7 +346,7 @@ async fn ask_what_if(
         waits: decided.waits,
         notes: decided.notes,
     };
-    Ok(json(&headers, &answer).await)
+    Ok(json(caller.user(), &headers, &answer).await)
 }
 
 /// Whether the body is YAML: manifests of workloads.
@@ -364,7 +364,7 @@ async fn explain_pod_group(
     let (caller, overview) = views.open(&headers).await?;
     caller.must_see(&namespace).await?;
     let details = views.details(&caller, &overview, &namespace, &name).await?;
-    Ok(json(&headers, &explain::pod_group(&overview, &details)).await)
+    Ok(json(caller.user(), &headers, &explain::pod_group(&overview, &details)).await)
 }
 
 async fn explain_pod(
@@ -384,7 +384,7 @@ async fn explain_pod(
         Some(details) => explain::pod(&overview, &details, &pod),
         None => explain::lone_pod(&overview, &pod, &views.gatherer.scheduler_name()),
     };
-    Ok(json(&headers, &explained).await)
+    Ok(json(caller.user(), &headers, &explained).await)
 }
 
 async fn explain_queue(State(views): State<Shared>, Path(name): Path<String>, headers: HeaderMap) -> Answer {
@@ -406,7 +406,7 @@ async fn explain_queue(State(views): State<Shared>, Path(name): Path<String>, he
         .map(|shard| queues::path_up(&overview, shard, &name));
     let path = paths.into_iter().find(|path| !path.is_empty()).unwrap_or_default();
     match explain::queue(&overview, &path, &waiting) {
-        Some(explained) => Ok(json(&headers, &explained).await),
+        Some(explained) => Ok(json(caller.user(), &headers, &explained).await),
         None => Err(refusal(StatusCode::NOT_FOUND, format!("there is no queue {name}"))),
     }
 }
@@ -416,7 +416,7 @@ async fn explain_node(State(views): State<Shared>, Path(name): Path<String>, hea
     caller.must_list(NODES).await?;
     let (visible, _) = caller.visible(overview.namespaces()).await?;
     match nodes::one(&overview, &name, &visible) {
-        Some(node) => Ok(json(&headers, &explain::node(&overview, &node)).await),
+        Some(node) => Ok(json(caller.user(), &headers, &explain::node(&overview, &node)).await),
         None => Err(no_node(&name)),
     }
 }

@@ -20,7 +20,7 @@ Some flags have no corresponding field: `unikai run --help` lists all flags. Amo
 about workloads that wait and evicted pods: `plain`, the default, names in the first sentence what would have to change ([why is it pending](pending.md)), `kai` uses
 KAI's messages. Reasons and their codes are the same in both.
 
-The leader creates `kai-config` if it does not exist, and the shard `default` if there is no shard at all. It does not change existing objects.
+The leader creates `kai-config` if it does not exist, and the shard `default` if there has been no shard since its process started. It does not change existing objects.
 
 ## Conditions
 
@@ -73,7 +73,9 @@ A pod gets the label of its pool before it is bound. Pods, pod groups and nodes 
 
 A node whose label is changed leaves its pool at once, and gets pods of the other pool after ten seconds, when all that was decided in the first one is known. A new node gets pods at once.
 
-While no shard has been created, Config and flags apply to the default pool. If all shards are deleted, nothing is scheduled.";
+While no shard has been created, Config and flags apply to the default pool. If all shards are deleted, nothing is scheduled; with `--node-pool`, neither if the
+shard of that pool is deleted. Running processes create no shard then, but one that starts later and finds no shard does; with `--node-pool`, one that starts later and finds no shard of
+its pool schedules that pool by Config and flags. To switch scheduling off, set `spec.scheduler.service.enabled` of Config to false.";
 
 /// Below it.
 pub const BELOW: &str = "

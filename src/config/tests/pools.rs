@@ -102,3 +102,44 @@ fn nothing_is_scheduled_by_a_shard_that_is_wrong_with_what_it_inherits() {
         "{reports:?}"
     );
 }
+
+#[test]
+fn a_process_for_one_pool_schedules_nothing_after_the_deletion_of_its_shard_or_of_all_shards() {
+    let mut only_blue = flags();
+    only_blue.only_pool = Some("blue".to_owned());
+    let mut resolver = Resolver::new(only_blue);
+    let scheduled = |resolver: &Resolver| -> Vec<String> {
+        let (resolved, _) = resolver.resolve();
+        resolved.shards.into_iter().map(|shard| shard.name).collect()
+    };
+    let of_pool = |pool: &str| Some(seen(1, json!({ "partitionLabelValue": pool })));
+    assert_eq!(scheduled(&resolver), ["blue"], "there has been no shard");
+    resolver.shard("default", of_pool(""));
+    assert_eq!(scheduled(&resolver), ["blue"], "there has been none of this pool");
+    resolver.shard("default", None);
+    assert!(scheduled(&resolver).is_empty(), "all shards are deleted");
+    resolver.shard("default", of_pool(""));
+    resolver.shard("own", of_pool("blue"));
+    assert_eq!(scheduled(&resolver), ["own"]);
+    resolver.shard("own", None);
+    assert!(scheduled(&resolver).is_empty(), "the shard of the pool is deleted");
+    resolver.shard("other", of_pool("blue"));
+    assert_eq!(scheduled(&resolver), ["other"]);
+}
+
+#[test]
+fn a_process_for_one_pool_finds_its_shard_by_the_label_key_of_config() {
+    let mut only_blue = flags();
+    only_blue.only_pool = Some("blue".to_owned());
+    only_blue.components.pools.key = String::new();
+    let mut resolver = Resolver::new(only_blue);
+    resolver.config(Some(seen(
+        1,
+        json!({"global": {"nodePoolLabelKey": "acme.example/pool"}}),
+    )));
+    resolver.shard("default", Some(seen(1, json!({}))));
+    resolver.shard("own", Some(seen(1, json!({"partitionLabelValue": "blue"}))));
+    resolver.shard("own", None);
+    let (resolved, _) = resolver.resolve();
+    assert!(resolved.shards.is_empty(), "the shard of the pool is deleted");
+}

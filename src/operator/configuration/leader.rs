@@ -41,6 +41,8 @@ pub struct Known {
     pub shards: BTreeMap<String, Vec<Condition>>,
     /// What came of reading the objects.
     pub reports: Vec<Report>,
+    /// Whether there has been a SchedulingShard since the process started.
+    pub had_shards: bool,
     /// The number of the effective configuration.
     pub number: u64,
 }
@@ -85,6 +87,7 @@ impl Leader {
                 configs,
                 shards,
                 mut reports,
+                had_shards,
                 number,
             }) = known.borrow_and_update().clone()
             else {
@@ -105,7 +108,7 @@ impl Leader {
             let mut again = Vec::new();
             if created_in != Some(term) {
                 again = self
-                    .create_missing(configs.is_empty(), shards.is_empty(), &mut failures)
+                    .create_missing(configs.is_empty(), !had_shards, &mut failures)
                     .await;
                 created_in = again.is_empty().then_some(term);
             }
@@ -138,7 +141,7 @@ impl Leader {
         }
     }
 
-    /// Creates the Config or a shard if there is none; returns when to try again what failed.
+    /// Creates the Config if there is none, and a shard if there has been none: all that were deleted stay deleted. Returns when to try again what failed.
     async fn create_missing(&self, config: bool, shard: bool, failures: &mut Failures) -> Vec<Instant> {
         let mut again = Vec::new();
         if config {

@@ -100,6 +100,26 @@ async fn conditions_that_are_refused_are_written_again_after_a_minute_or_a_chang
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shard_that_was_deleted_is_not_created_again_in_the_next_term() {
+    let lab = Lab::start(Settings::default(), &[]).await;
+    lab.install_definitions().await;
+    let (configuration, effective) = task(&lab);
+    tokio::spawn(configuration.run());
+    tokio::time::sleep(seconds(10)).await;
+    let shard = json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": "default"}});
+    assert!(!lab.see(&shard).await.is_null(), "the first term creates it");
+    lab.delete(&shard).await;
+    tokio::time::sleep(seconds(1)).await;
+    lab.lose();
+    tokio::time::sleep(seconds(1)).await;
+    lab.lead(2);
+    tokio::time::sleep(seconds(10)).await;
+    assert!(lab.see(&shard).await.is_null());
+    let resolved = effective.borrow().clone().expect("the configuration is known").1;
+    assert_eq!(resolved.shards, [], "nothing is scheduled");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_fails_is_tried_again_at_growing_intervals() {
     let lab = Lab::start(Settings::default(), &[]).await;
     lab.install_definitions().await;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::api::syntax::{is_label_key, is_label_word};
 use crate::components::{PlainPodGroups, Settings};
 
 /// Flags of grouping.
@@ -9,11 +10,11 @@ use crate::components::{PlainPodGroups, Settings};
 #[command(next_help_heading = "Grouping")]
 pub struct GroupingArgs {
     /// Group only pods with all of these labels
-    #[arg(long, env = "UNIKAI_POD_LABEL_SELECTOR", value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = pair)]
+    #[arg(long, env = "UNIKAI_POD_LABEL_SELECTOR", value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = label)]
     pub pod_label_selector: Vec<(String, String)>,
 
     /// Group only pods of namespaces with all of these labels
-    #[arg(long, env = "UNIKAI_NAMESPACE_LABEL_SELECTOR", value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = pair)]
+    #[arg(long, env = "UNIKAI_NAMESPACE_LABEL_SELECTOR", value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = label)]
     pub namespace_label_selector: Vec<(String, String)>,
 
     /// ConfigMap with default priority classes and preemptibility by kind of workload
@@ -65,8 +66,15 @@ impl GroupingArgs {
     }
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
-    split(text, '=').ok_or_else(|| "not of the form KEY=VALUE".to_owned())
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = split(text, '=').ok_or_else(|| "not of the form KEY=VALUE".to_owned())?;
+    if !is_label_key(&key) {
+        return Err(format!("{key:?} is not a label key, such as example.com/team"));
+    }
+    if !value.is_empty() && !is_label_word(&value) {
+        return Err(format!("{value:?} is not a label value"));
+    }
+    Ok((key, value))
 }
 
 fn place(text: &str) -> Result<(String, String), String> {
@@ -84,12 +92,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_pairs_and_object_names_are_refused() {
-        assert_eq!(pair("a.b/c=d"), Ok(("a.b/c".to_owned(), "d".to_owned())));
+    fn invalid_labels_and_object_names_are_refused() {
+        assert_eq!(label("a.b/c=d"), Ok(("a.b/c".to_owned(), "d".to_owned())));
+        assert_eq!(label("c="), Ok(("c".to_owned(), String::new())));
         assert_eq!(place("ns/map"), Ok(("ns".to_owned(), "map".to_owned())));
         for wrong in ["a", "=b", ""] {
-            assert!(pair(wrong).is_err(), "{wrong}");
+            assert_eq!(label(wrong), Err("not of the form KEY=VALUE".to_owned()), "{wrong}");
         }
+        let key = "\"a b\" is not a label key, such as example.com/team";
+        assert_eq!(label("a b=c"), Err(key.to_owned()));
+        assert_eq!(label("a=b c"), Err("\"b c\" is not a label value".to_owned()));
         for wrong in ["map", "/map", "a/b/c"] {
             assert!(place(wrong).is_err(), "{wrong}");
         }

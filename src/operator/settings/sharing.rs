@@ -129,12 +129,12 @@ impl SharingArgs {
     }
 }
 
-/// A portion in hundredths.
+/// A portion in hundredths, at least one, as in Config.
 fn hundredths(text: &str) -> Result<i64, String> {
     let part = text.parse::<f64>().ok().filter(|part| *part > 0.0 && *part <= 1.0);
     #[expect(clippy::cast_possible_truncation, reason = "at most 100")]
     let hundredths = part.map(|part| (part * 100.0).round() as i64);
     hundredths
-        .filter(|hundredths| *hundredths > 0)
+        .map(|hundredths| hundredths.max(1))
         .ok_or_else(|| "must be more than 0 and at most 1".to_owned())
 }

@@ -124,6 +124,31 @@ fn all_pods_that_the_operator_makes_get_the_pull_secrets_of_the_flag() {
 }
 
 #[test]
+fn selectors_with_invalid_labels_are_refused() {
+    for flag in ["--pod-label-selector", "--namespace-label-selector"] {
+        let refused = Flags::try_parse_from(["unikai", flag, "team=research,a b=c"]).map(|_| ());
+        let says = refused.unwrap_err().to_string();
+        assert!(says.contains("\"a b\" is not a label key"), "{says}");
+    }
+}
+
+#[test]
+fn a_fraction_below_a_hundredth_counts_as_one_as_in_config() {
+    let hundredths = |part: &str| {
+        let flag = format!("--gpu-memory-to-fraction-ratio={part}");
+        let settings = parse(&[flag.as_str()]).unwrap();
+        settings.common.components.scaling.memory_hundredths
+    };
+    assert_eq!(["0.004", "0.25", "1"].map(hundredths), [1, 25, 100]);
+    for wrong in ["0", "-0.1", "1.01", "NaN"] {
+        let flag = format!("--gpu-memory-to-fraction-ratio={wrong}");
+        let refused = Flags::try_parse_from(["unikai", flag.as_str()]).map(|_| ());
+        let says = refused.unwrap_err().to_string();
+        assert!(says.contains("must be more than 0 and at most 1"), "{says}");
+    }
+}
+
+#[test]
 fn a_url_replaces_the_service() {
     let settings = parse(&["--webhook-url=https://192.0.2.7:9443/"]).unwrap();
     assert_eq!(

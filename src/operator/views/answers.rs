@@ -11,25 +11,28 @@ use tokio::time::Instant;
 
 use super::super::access::refusal;
 use super::super::compression::{is_known, tag, takes_gzip};
+use super::super::unread::{self, ANSWERS, FULL, Place, Room};
 use super::body::{Body, body};
 use super::overview::Overview;
+use super::turns::without_account;
 
 /// A response that is the same for all callers: computed once for each overview and key.
 pub async fn rendered<T: Serialize>(
     overview: &Arc<Overview>,
     key: &str,
+    user: &str,
     headers: &HeaderMap,
     make: impl FnOnce() -> T,
 ) -> Result<Response, Response> {
     let compressed = takes_gzip(headers);
     let key = format!("{compressed} {key}");
     if let Some(body) = overview.rendered(&key) {
-        return Ok(response(headers, body));
+        return Ok(sent(user, headers, body, &ANSWERS));
     }
     let _turn = overview.turn().await;
     // Another caller may have asked for the same.
     if let Some(body) = overview.rendered(&key) {
-        return Ok(response(headers, body));
+        return Ok(sent(user, headers, body, &ANSWERS));
     }
     let began = Instant::now();
     let text = serde_json::to_vec(&make()).map_err(failed)?;
@@ -39,15 +42,31 @@ pub async fn rendered<T: Serialize>(
         ..body(text, compressed).await
     };
     overview.keep(key, body.clone(), began.elapsed());
-    Ok(response(headers, body))
+    Ok(sent(user, headers, body, &ANSWERS))
 }
 
 /// A response for one caller.
-pub async fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> Response {
+pub async fn json<T: Serialize>(user: &str, headers: &HeaderMap, value: &T) -> Response {
     match serde_json::to_vec(value) {
-        Ok(text) => response(headers, body(text, takes_gzip(headers)).await),
+        Ok(text) => written(user, headers, text, &ANSWERS).await,
         Err(error) => failed(error),
     }
+}
+
+/// The response with that text, if there is room for it before it is compressed.
+async fn written(user: &str, headers: &HeaderMap, text: Vec<u8>, room: &'static Room) -> Response {
+    let Some(mut place) = room.take(without_account(user), text.len()) else {
+        return no_room();
+    };
+    let body = body(text, takes_gzip(headers)).await;
+    place.shrink(body.bytes.len());
+    response(headers, body, Some(place))
+}
+
+/// The response with a cached body.
+fn sent(user: &str, headers: &HeaderMap, body: Body, room: &'static Room) -> Response {
+    let place = room.take(without_account(user), body.bytes.len());
+    response(headers, body, place)
 }
 
 /// The digest of a response without its `asOf`, which comes first in every response: clients that have the same content need not load it again.
@@ -63,12 +82,13 @@ fn digest_but(text: &[u8], as_of: Timestamp) -> Vec<u8> {
         .to_vec()
 }
 
-fn response(asked: &HeaderMap, body: Body) -> Response {
+/// The response with this body and its place, or without both if the client has the content already.
+fn response(asked: &HeaderMap, body: Body, place: Option<Place>) -> Response {
     let known = body.tag.as_ref().is_some_and(|tag| is_known(asked, tag));
-    let mut response = if known {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        body.bytes.into_response()
+    let mut response = match place {
+        _ if known => StatusCode::NOT_MODIFIED.into_response(),
+        Some(place) => unread::response(body.bytes, place),
+        None => return no_room(),
     };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -83,6 +103,10 @@ fn response(asked: &HeaderMap, body: Body) -> Response {
         headers.insert(header::ETAG, tag);
     }
     response
+}
+
+fn no_room() -> Response {
+    refusal(StatusCode::SERVICE_UNAVAILABLE, FULL.to_owned())
 }
 
 fn failed(error: serde_json::Error) -> Response {

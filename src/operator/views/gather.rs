@@ -82,30 +82,38 @@ impl Gatherer {
     pub async fn keep_history(&self) {
         loop {
             let shown = self.seen.borrow().clone();
-            let seen = match &shown {
-                Some(shown) => self.led_queues(shown).await.unwrap_or_default(),
-                None => Vec::new(),
+            let (led, others) = match &shown {
+                Some(shown) => self.queues(shown).await.unwrap_or_default(),
+                None => Default::default(),
             };
-            if seen.is_empty() {
+            if led.is_empty() {
                 // The lists are incomplete, another replica schedules, or a scheduler does not answer.
                 tokio::time::sleep(RETRY).await;
             } else {
-                let pause = self.queue_history.add(clock::now(), &seen);
+                let pause = self.queue_history.add(clock::now(), &led, &others);
                 tokio::time::sleep(pause).await;
             }
         }
     }
 
-    /// The queues of the shards that this process schedules; `None` if a scheduler does not answer: in a sample without its queues they would count as
-    /// deleted.
-    async fn led_queues(&self, shown: &Shown) -> Option<Vec<QueueSeen>> {
-        let mut seen = Vec::new();
-        for (name, scheduler) in shown.shards.iter().zip(shown.bus.schedulers.inboxes()) {
-            if self.elections.of(name).leading {
-                seen.extend(look(scheduler, Look::Queues).await?);
+    /// The queues of the shards that this process schedules, and those of the other shards. `None` if it schedules none, or if a scheduler does not answer:
+    /// in a sample without its queues they would count as deleted.
+    async fn queues(&self, shown: &Shown) -> Option<(Vec<QueueSeen>, Vec<QueueSeen>)> {
+        let leads = shown.shards.iter().map(|name| self.elections.of(name).leading);
+        let leads: Vec<bool> = leads.collect();
+        if !leads.contains(&true) {
+            return None;
+        }
+        let (mut led, mut others) = (Vec::new(), Vec::new());
+        for (leads, scheduler) in leads.into_iter().zip(shown.bus.schedulers.inboxes()) {
+            let seen = look(scheduler, Look::Queues).await?;
+            if leads {
+                led.extend(seen);
+            } else {
+                others.extend(seen);
             }
         }
-        Some(seen)
+        Some((led, others))
     }
 
     /// The cached overview, or a new one.
@@ -176,7 +184,9 @@ impl Gatherer {
         let Some((at, details)) = reading.await?.ok_or_else(not_known)? else {
             return Ok(None);
         };
-        let shard = overview.shards.get(at).ok_or_else(not_known)?;
+        // By name: the overview may be older than a change of the shards.
+        let is_its = |shard: &&Shard| shown.shards.get(at).is_some_and(|name| *name == *shard.name);
+        let shard = overview.shards.iter().find(is_its).ok_or_else(not_known)?;
         let past = self.history.moments(&details.group.key);
         Ok(Some(workloads::details(overview, shard, *details, past)))
     }

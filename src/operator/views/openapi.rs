@@ -1,6 +1,9 @@
 //! The OpenAPI document, generated from the types of the answers.
 
-use axum::Json;
+use std::sync::LazyLock;
+
+use axum::body::Bytes;
+use axum::http::{HeaderName, header};
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
@@ -18,9 +21,12 @@ const LIMIT: Parameter = (
 );
 const NAMESPACE: Parameter = ("namespace", "path", "The namespace");
 
+/// The document as it is sent: all responses share it, as no caller is checked.
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| openapi().to_string().into());
+
 /// `GET /api/v1/openapi.json`.
-pub async fn document() -> Json<Value> {
-    Json(openapi())
+pub async fn document() -> ([(HeaderName, &'static str); 1], Bytes) {
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.clone())
 }
 
 /// The document.
@@ -215,6 +221,13 @@ fn get<T: schemars::JsonSchema>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn all_responses_share_one_document() {
+        let (first, second) = (document().await.1, document().await.1);
+        assert_eq!(first.as_ptr(), second.as_ptr());
+        assert_eq!(serde_json::from_slice::<Value>(&first).unwrap(), openapi());
+    }
 
     #[test]
     fn every_referenced_schema_exists() {

@@ -30,7 +30,7 @@ struct Past {
     every: Duration,
     /// When the samples were taken.
     times: VecDeque<Timestamp>,
-    /// One sample for each of `times`; `None` for times before the queue existed.
+    /// One sample for each of `times`; `None` for times before the queue existed, or while another replica scheduled it.
     queues: BTreeMap<String, VecDeque<Option<Sample>>>,
 }
 
@@ -45,13 +45,14 @@ impl Default for QueueHistory {
 }
 
 impl QueueHistory {
-    /// Adds a sample of all queues, and returns the interval to the next. The history of deleted queues is dropped.
-    pub fn add(&self, now: Timestamp, seen: &[QueueSeen]) -> Duration {
+    /// Adds a sample of the queues that this process schedules (`led`), and returns the interval to the next. The history of `others`, which another
+    /// replica schedules, is kept without a sample, and that of deleted queues is dropped.
+    pub fn add(&self, now: Timestamp, led: &[QueueSeen], others: &[QueueSeen]) -> Duration {
         let mut past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         past.free_space();
         past.times.push_back(now);
         let length = past.times.len();
-        let mut all: Vec<&QueueSeen> = seen.iter().collect();
+        let mut all: Vec<&QueueSeen> = led.iter().collect();
         all.sort_by(|left, right| left.name.cmp(&right.name));
         all.truncate(QUEUES);
         for queue in &all {
@@ -59,7 +60,16 @@ impl QueueHistory {
             samples.resize(length - 1, None);
             samples.push_back(Some([queue.fair, queue.allocated, queue.wanted]));
         }
-        past.queues.retain(|_, samples| samples.len() == length);
+        let others = others.iter().filter(|queue| past.queues.contains_key(&*queue.name));
+        let others: Vec<&QueueSeen> = others.take(QUEUES - all.len()).collect();
+        for queue in others {
+            if let Some(samples) = past.queues.get_mut(&*queue.name) {
+                samples.resize(length, None);
+            }
+        }
+        let is_kept =
+            |samples: &VecDeque<Option<Sample>>| samples.len() == length && samples.iter().any(Option::is_some);
+        past.queues.retain(|_, samples| is_kept(samples));
         past.every
     }
 
@@ -140,7 +150,7 @@ pub(super) mod tests {
         let history = QueueHistory::default();
         let mut now = 0;
         for number in 0..10 * SAMPLES {
-            let pause = history.add(at(now), &[queue("team", number as i64)]);
+            let pause = history.add(at(now), &[queue("team", number as i64)], &[]);
             now += pause.as_secs() as usize;
         }
         let (every, samples) = history.of("team");
@@ -156,14 +166,29 @@ pub(super) mod tests {
     #[test]
     fn a_queue_has_samples_from_its_creation_to_its_deletion() {
         let history = QueueHistory::default();
-        history.add(at(1), &[queue("old", 1)]);
-        history.add(at(2), &[queue("old", 2), queue("new", 3)]);
+        history.add(at(1), &[queue("old", 1)], &[]);
+        history.add(at(2), &[queue("old", 2), queue("new", 3)], &[]);
         assert_eq!(history.of("old").1.len(), 2);
         let new = history.of("new").1;
         assert_eq!((new.len(), new[0].at, new[0].allocated.gpu), (1, at(2), 3.0));
-        history.add(at(3), &[queue("new", 3)]);
+        history.add(at(3), &[queue("new", 3)], &[]);
         assert!(history.of("old").1.is_empty());
         assert_eq!(history.of("new").1.len(), 2);
+    }
+
+    #[test]
+    fn a_queue_that_another_replica_schedules_for_a_while_keeps_its_samples() {
+        let history = QueueHistory::default();
+        let (blue, red) = (queue("blue", 1), queue("red", 2));
+        history.add(at(1), &[blue.clone(), red.clone()], &[]);
+        history.add(at(2), std::slice::from_ref(&blue), &[red.clone(), queue("unknown", 3)]);
+        history.add(at(3), &[blue.clone(), red], &[]);
+        let times = |name: &str| history.of(name).1.iter().map(|sample| sample.at).collect::<Vec<_>>();
+        assert_eq!(times("blue"), [at(1), at(2), at(3)]);
+        assert_eq!(times("red"), [at(1), at(3)]);
+        assert!(times("unknown").is_empty());
+        history.add(at(4), &[blue], &[]);
+        assert!(times("red").is_empty(), "it is deleted");
     }
 
     #[test]
@@ -172,9 +197,24 @@ pub(super) mod tests {
         let all: Vec<_> = (0..QUEUES + 5)
             .map(|number| queue(&format!("q{number:04}"), 1))
             .collect();
-        history.add(at(1), &all);
+        history.add(at(1), &all, &[]);
         let past = history.0.lock().unwrap();
         assert_eq!(past.queues.len(), QUEUES);
         assert!(past.queues.contains_key("q0000") && !past.queues.contains_key("q0504"));
+    }
+
+    #[test]
+    fn all_queues_with_a_history_keep_it_however_many_others_another_replica_schedules() {
+        let history = QueueHistory::default();
+        let mut all: Vec<_> = (0..QUEUES + 100)
+            .map(|number| queue(&format!("q{number:04}"), 1))
+            .collect();
+        history.add(at(1), &all, &[]);
+        let led = all.remove(0);
+        all.reverse();
+        history.add(at(2), &[led], &all);
+        let past = history.0.lock().unwrap();
+        assert_eq!(past.queues.len(), QUEUES);
+        assert!(past.queues.contains_key("q0001") && past.queues.contains_key("q0499"));
     }
 }

@@ -165,7 +165,7 @@ impl Turns {
 }
 
 /// The name of a user, without that of the service account in its namespace.
-fn without_account(user: &str) -> &str {
+pub fn without_account(user: &str) -> &str {
     match user.rsplit_once(':') {
         Some((namespace, _)) if namespace.starts_with(SERVICE_ACCOUNT) => namespace,
         _ => user,

@@ -3,9 +3,11 @@ use tokio::time::{sleep, timeout};
 
 use super::super::queue_history::tests::queue;
 use super::*;
-use crate::components::bus;
+use crate::components::bus::{self, GroupSeen};
 use crate::components::leadership::Pools;
 use crate::components::watches::Stores;
+use crate::engine::input::Time;
+use crate::engine::overview::PodsSeen;
 
 /// A client gives up after this time; the scheduler takes longer.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -35,8 +37,14 @@ fn gatherer_of(shards: &[&str], leading: bool) -> (Gatherer, Vec<mpsc::Receiver<
 /// A gatherer, an overview of its shard, and the inbox of the scheduler.
 fn gatherer() -> (Gatherer, Overview, mpsc::Receiver<ToScheduler>) {
     let (gatherer, mut inboxes) = gatherer_of(&["default"], false);
+    let overview = overview_of("default", &gatherer.elections);
+    (gatherer, overview, inboxes.remove(0))
+}
+
+/// An overview with only this shard.
+fn overview_of(shard: &str, elections: &Elections) -> Overview {
     let shard = Shard {
-        name: "default".into(),
+        name: shard.into(),
         leads: false,
         nodes: Vec::new(),
         queues: Vec::new(),
@@ -44,17 +52,58 @@ fn gatherer() -> (Gatherer, Overview, mpsc::Receiver<ToScheduler>) {
         positions: HashMap::new(),
         shown_queues: OnceLock::new(),
     };
-    let meta = meta(&gatherer.elections, Timestamp::UNIX_EPOCH, std::slice::from_ref(&shard));
-    let overview = Overview::new(meta, vec![shard], Arc::new(Stores::default()), Duration::ZERO);
-    (gatherer, overview, inboxes.remove(0))
+    let meta = meta(elections, Timestamp::UNIX_EPOCH, std::slice::from_ref(&shard));
+    Overview::new(meta, vec![shard], Arc::new(Stores::default()), Duration::ZERO)
 }
 
 /// Answers the next request for a pod group: there is none.
 async fn answer(inbox: &mut mpsc::Receiver<ToScheduler>) {
+    answer_with(inbox, None).await;
+}
+
+/// Answers the next request for a pod group.
+async fn answer_with(inbox: &mut mpsc::Receiver<ToScheduler>, details: Option<GroupDetails>) {
     let Some(ToScheduler::Look(Look::Group(_, reply))) = inbox.recv().await else {
         panic!("no request for a pod group");
     };
-    reply.try_send(None).unwrap();
+    reply.try_send(details.map(Box::new)).unwrap();
+}
+
+/// A pod group without pods.
+fn group(namespace: &str, name: &str) -> GroupDetails {
+    GroupDetails {
+        group: GroupSeen {
+            key: GroupKey::new(namespace, name),
+            queue: "team".into(),
+            priority: 0,
+            preemptible: true,
+            created: Time(0),
+            started: None,
+            pods: PodsSeen::default(),
+            requested: [0; 3],
+            held: None,
+            verdict: None,
+        },
+        report: None,
+        pods: Vec::new(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn details_are_those_of_their_shard_although_the_overview_is_older_than_another_shard() {
+    let (gatherer, mut inboxes) = gatherer_of(&["blue", "red"], false);
+    let (mut red, mut blue) = (inboxes.remove(1), inboxes.remove(0));
+    let before = overview_of("red", &gatherer.elections);
+    let ask = || gatherer.details("tenant", &before, "team", "train");
+    let (details, (), ()) = tokio::join!(
+        ask(),
+        answer(&mut blue),
+        answer_with(&mut red, Some(group("team", "train")))
+    );
+    assert_eq!(details.unwrap().unwrap().workload.shard, "red");
+    // A workload of the new shard is not known yet.
+    let (details, ()) = tokio::join!(ask(), answer_with(&mut blue, Some(group("team", "train"))));
+    assert_eq!(details.unwrap_err().status(), StatusCode::SERVICE_UNAVAILABLE);
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,5 +184,31 @@ async fn queues_of_a_scheduler_that_does_not_answer_keep_their_history() {
     tokio::select! {
         () = gatherer.keep_history() => {}
         () = schedulers => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn queues_of_a_node_pool_that_is_given_up_keep_their_history() {
+    let (mut gatherer, mut inboxes) = gatherer_of(&["blue", "red"], true);
+    let (mut red, mut blue) = (inboxes.remove(1), inboxes.remove(0));
+    let status = |leading: bool| lease::Status {
+        leading,
+        ..lease::Status::default()
+    };
+    let (lease_of_red, followed) = watch::channel(status(true));
+    gatherer.elections.of_shards = watch::channel(BTreeMap::from([("red".to_owned(), followed)])).1;
+    let samples = |name: &str| gatherer.queue_history.of(name).1.len();
+    let schedulers = async {
+        for (leads_red, expected) in [(true, (1, 1)), (false, (2, 1)), (true, (3, 2))] {
+            lease_of_red.send_replace(status(leads_red));
+            answer_queues(&mut blue, "a").await;
+            answer_queues(&mut red, "b").await;
+            sleep(RETRY).await;
+            assert_eq!((samples("a"), samples("b")), expected);
+        }
+    };
+    tokio::select! {
+        () = gatherer.keep_history() => {}
+        all = timeout(Duration::from_secs(60), schedulers) => all.expect("both schedulers are asked each time"),
     }
 }
