@@ -38,8 +38,8 @@ pub const GPU_SHARE_BYTES: usize = 256;
 pub const CONTAINERS_PER_POD: usize = 256;
 /// Names of resources in the requests of all containers of one pod, in its own and in its overhead. Nodes with the most kinds of devices offer some twenty.
 pub const RESOURCE_NAMES_PER_POD: usize = 64;
-/// Names of resources in the status of one pod group or queue: those of all its pods. An object that does not fit into the store could not be
-/// written at all.
+/// Names of resources in the status of one pod group or queue: those of all its pods. A pod group counts in its queues with as many, and a pod with as
+/// many device classes of its claims. An object that does not fit into the store could not be written at all.
 pub const RESOURCE_NAMES_PER_STATUS: usize = 256;
 /// Node selector entries of one pod.
 pub const NODE_SELECTORS_PER_POD: usize = 128;

@@ -28,7 +28,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::api::PodGroup;
 use crate::api::names::reason;
@@ -39,8 +39,8 @@ use crate::components::bus::{
     ToQueues, deliver,
 };
 use crate::components::fair::InNamespace;
-use crate::components::leadership::Terms;
-use crate::components::quantities::combine;
+use crate::components::leadership::{Scope, Terms};
+use crate::components::quantities::Sum;
 use crate::components::repeats::Repeats;
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::watches::{Key, Stores};
@@ -106,7 +106,7 @@ pub async fn run(
                 if received == 0 {
                     return Err(Error::Closed);
                 }
-                messages.drain(..).for_each(|message| statuses.take_guarded(message));
+                messages.drain(..).for_each(|message| statuses.take(message));
                 statuses.send_usage().await?;
             }
             Some(written) = statuses.writes.join_next() => {
@@ -235,28 +235,57 @@ impl PodGroups {
         }
     }
 
-    /// Handles a message; if that panics, the object is skipped.
-    fn take_guarded(&mut self, message: ToPodGroups) {
-        let change = match &message {
-            ToPodGroups::Change(change) => Some(change.clone()),
-            ToPodGroups::Waiting(..)
-            | ToPodGroups::Cleared(..)
-            | ToPodGroups::Obstacles(_)
-            | ToPodGroups::SetAside(..)
-            | ToPodGroups::Decides(..)
-            | ToPodGroups::Unwritten(_) => None,
-        };
-        let taken = panics::catch(|| self.take(message));
-        if let (Err(panic), Some(change)) = (taken, change) {
-            let note = panics::set_aside("podgroups", &change, &panic, &self.context.settings.scheduler_name);
-            note.into_iter().for_each(|note| self.bus.events.send_as_cluster(note));
+    /// Handles a message. If one object or report of it panics, that one is skipped.
+    fn take(&mut self, message: ToPodGroups) {
+        match message {
+            ToPodGroups::Change(change) => {
+                if let Err(panic) = panics::catch(|| self.change(change.clone())) {
+                    let note = panics::set_aside("podgroups", &change, &panic, &self.context.settings.scheduler_name);
+                    note.into_iter().for_each(|note| self.bus.events.send_as_cluster(note));
+                }
+            }
+            ToPodGroups::Waiting(term, reports) => {
+                for report in reports {
+                    let about = Target::Group(report.group.clone());
+                    self.guard(Some(&about), |this| this.waiting(term, report));
+                }
+            }
+            ToPodGroups::Cleared(term, groups) => {
+                for group in groups {
+                    let about = Target::Group(group.clone());
+                    self.guard(Some(&about), |this| this.cleared(term, group));
+                }
+            }
+            ToPodGroups::Unwritten(group) => {
+                let about = Target::Group(pods::group_key(&group.metadata));
+                self.guard(Some(&about), |this| this.unwritten(group));
+            }
+            ToPodGroups::Obstacles(obstacles) => {
+                for obstacle in obstacles {
+                    let about = Target::Pod(obstacle.pod.clone());
+                    self.guard(Some(&about), |this| this.obstacle(obstacle));
+                }
+            }
+            ToPodGroups::SetAside(group, why) => {
+                let about = Target::Group(group.clone());
+                self.guard(Some(&about), |this| this.set_aside(group, why));
+            }
+            ToPodGroups::Decides(scope, decides) => self.guard(None, |this| this.decides(scope, decides)),
         }
     }
 
-    fn take(&mut self, message: ToPodGroups) {
-        match message {
-            ToPodGroups::Change(Change::Applied(Object::Pod(pod))) => self.pod(&pod),
-            ToPodGroups::Change(Change::Deleted(Object::Pod(pod))) => {
+    /// Handles one report; if that panics, it is skipped and counted, and those after it are still handled.
+    fn guard(&mut self, about: Option<&Target>, handle: impl FnOnce(&mut Self)) {
+        if let Err(panic) = panics::catch(|| handle(self)) {
+            metrics::counter!("unikai_object_panics_total", "component" => "podgroups").increment(1);
+            error!(component = "podgroups", object = ?about, panic, "a report is skipped");
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Applied(Object::Pod(pod)) => self.pod(&pod),
+            Change::Deleted(Object::Pod(pod)) => {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                 let changed = self.ledger.remove(uid);
                 self.claimants.forget(&pod);
@@ -268,7 +297,7 @@ impl PodGroups {
                 self.waits_no_more(&pods::pod_ref(&pod));
                 self.sums_changed(changed);
             }
-            ToPodGroups::Change(Change::Applied(Object::PodGroup(group))) => {
+            Change::Applied(Object::PodGroup(group)) => {
                 let key = pods::group_key(&group.metadata);
                 self.sums_changed(vec![key.clone()]);
                 self.see_group(&group);
@@ -276,35 +305,28 @@ impl PodGroups {
                     self.plan_reason(Target::Group(key), REASONS_AFTER);
                 }
             }
-            ToPodGroups::Change(Change::Deleted(Object::PodGroup(group))) => {
-                self.forget(pods::group_key(&group.metadata));
-            }
-            ToPodGroups::Change(
-                Change::Applied(Object::PriorityClass(_)) | Change::Deleted(Object::PriorityClass(_)),
-            ) => {
+            Change::Deleted(Object::PodGroup(group)) => self.forget(pods::group_key(&group.metadata)),
+            Change::Applied(Object::PriorityClass(_)) | Change::Deleted(Object::PriorityClass(_)) => {
                 self.everything_changed();
             }
-            ToPodGroups::Change(
-                Change::Applied(Object::ResourceClaim(claim)) | Change::Deleted(Object::ResourceClaim(claim)),
-            ) => self.claim(&Key::of(&claim.metadata)),
-            ToPodGroups::Change(Change::Applied(Object::Node(node))) => self.node(&node),
-            ToPodGroups::Change(Change::Synced(kind)) => self.synced(kind),
-            ToPodGroups::Change(Change::Applied(_) | Change::Deleted(_)) => {}
-            ToPodGroups::Waiting(term, reports) => reports.into_iter().for_each(|report| self.waiting(term, report)),
-            ToPodGroups::Cleared(term, groups) => groups.into_iter().for_each(|group| self.cleared(term, group)),
-            ToPodGroups::Unwritten(group) => self.unwritten(group),
-            ToPodGroups::Obstacles(obstacles) => obstacles.into_iter().for_each(|obstacle| self.obstacle(obstacle)),
-            ToPodGroups::SetAside(group, why) => self.set_aside(group, why),
-            ToPodGroups::Decides(scope, decides) => {
-                let changed = if decides {
-                    self.known.off.remove(&scope)
-                } else {
-                    self.known.off.insert(scope)
-                };
-                if changed {
-                    self.plan_all_that_wait(REASONS_AFTER);
-                }
+            Change::Applied(Object::ResourceClaim(claim)) | Change::Deleted(Object::ResourceClaim(claim)) => {
+                self.claim(&Key::of(&claim.metadata));
             }
+            Change::Applied(Object::Node(node)) => self.node(&node),
+            Change::Synced(kind) => self.synced(kind),
+            Change::Applied(_) | Change::Deleted(_) => {}
+        }
+    }
+
+    /// Scheduling in that scope is switched on or off.
+    fn decides(&mut self, scope: Scope, decides: bool) {
+        let changed = if decides {
+            self.known.off.remove(&scope)
+        } else {
+            self.known.off.insert(scope)
+        };
+        if changed {
+            self.plan_all_that_wait(REASONS_AFTER);
         }
     }
 
@@ -412,11 +434,11 @@ impl PodGroups {
         let memory = self
             .by_memory
             .see(pod, |node| gpu_memory::of_one_gpu(nodes.get("", node)?.as_ref()));
-        let mut claimed = Amounts::new();
+        let mut claimed = Sum::default();
         for claim in self.claimants.see(pod) {
-            combine(&mut claimed, &self.claimed(&claim, due), Amount::saturating_add);
+            claimed.combine(&Sum::from(self.claimed(&claim, due)), Amount::saturating_add);
         }
-        let changed = self.ledger.put(pod, memory, &claimed);
+        let changed = self.ledger.put(pod, memory, &claimed.amounts());
         self.sums_changed(changed);
         self.see_waiting(pod);
     }
@@ -596,7 +618,7 @@ impl PodGroups {
             status::usage(
                 key.clone(),
                 group.as_deref(),
-                self.ledger.sums(&key),
+                &self.ledger.sums(&key),
                 report,
                 &self.stores,
             )

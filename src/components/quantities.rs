@@ -1,5 +1,6 @@
 //! Exact amounts by resource name, and their form in statuses.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smol_str::SmolStr;
@@ -76,7 +77,7 @@ impl<N: Into<SmolStr>> FromIterator<(N, Amount)> for Amounts {
 }
 
 /// Adds or subtracts entry by entry; entries that become 0 are removed. A sum from which amounts are subtracted again needs [`Amount::wide_add`] and
-/// [`Amount::wide_sub`].
+/// [`Amount::wide_sub`]. Costs the number of names of both: sums over pods are a [`Sum`].
 pub fn combine(sum: &mut Amounts, amounts: &Amounts, operation: fn(Amount, Amount) -> Amount) {
     let stays = |amount: Amount| !amount.is_zero() && operation(Amount::default(), amount) == amount;
     if sum.is_empty() && amounts.iter().all(|(_, amount)| stays(amount)) {
@@ -99,6 +100,91 @@ pub fn combine(sum: &mut Amounts, amounts: &Amounts, operation: fn(Amount, Amoun
     sum.0 = (!all.is_empty()).then_some(all);
 }
 
+/// A sum from which amounts are subtracted again. Tenants invent names of resources: a change costs what changes, however many names the sum has, and
+/// what it shows is limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// All amounts, of at most [`limits::RESOURCE_NAMES_PER_STATUS`] names.
+    few: Amounts,
+    /// All amounts, if they are of more names; then `few` is empty.
+    many: Option<Arc<BTreeMap<SmolStr, Amount>>>,
+}
+
+impl Sum {
+    /// Adds or subtracts entry by entry, like [`combine`].
+    pub fn combine(&mut self, other: &Self, operation: fn(Amount, Amount) -> Amount) {
+        if self.many.is_none() && other.many.is_none() {
+            combine(&mut self.few, &other.few, operation);
+        } else {
+            let few = std::mem::take(&mut self.few);
+            let many = Arc::make_mut(self.many.get_or_insert_with(|| Arc::new(by_name(&few))));
+            for (name, amount) in other.iter() {
+                let sum = operation(many.get(name).copied().unwrap_or_default(), amount);
+                if sum.is_zero() {
+                    many.remove(name);
+                } else {
+                    many.insert(SmolStr::new(name), sum);
+                }
+            }
+        }
+        self.settle();
+    }
+
+    /// The amounts of at most [`limits::RESOURCE_NAMES_PER_STATUS`] names. Beyond them, those that every cluster has and the first of the others in
+    /// order of the names are kept, so it does not matter in which order the amounts were added. The rest is left out, and is shown once there are
+    /// fewer.
+    #[must_use]
+    pub fn amounts(&self) -> Amounts {
+        let Some(many) = &self.many else {
+            return self.few.clone();
+        };
+        shown(|name| many.get(name).copied(), self.iter()).collect()
+    }
+
+    /// Whether it is 0.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.few.is_empty() && self.many.is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, Amount)> {
+        let many = self.many.as_deref().into_iter().flatten();
+        self.few
+            .iter()
+            .chain(many.map(|(name, amount)| (name.as_str(), *amount)))
+    }
+
+    /// Moves the amounts to where so many of them are kept.
+    fn settle(&mut self) {
+        match &self.many {
+            None if self.few.len() > limits::RESOURCE_NAMES_PER_STATUS => {
+                self.many = Some(Arc::new(by_name(&self.few)));
+                self.few = Amounts::new();
+            }
+            Some(many) if many.len() <= limits::RESOURCE_NAMES_PER_STATUS => {
+                self.few = many.iter().map(|(name, amount)| (name.clone(), *amount)).collect();
+                self.many = None;
+            }
+            None | Some(_) => {}
+        }
+    }
+}
+
+impl From<Amounts> for Sum {
+    fn from(few: Amounts) -> Self {
+        let mut sum = Self { few, many: None };
+        sum.settle();
+        sum
+    }
+}
+
+fn by_name(amounts: &Amounts) -> BTreeMap<SmolStr, Amount> {
+    amounts
+        .iter()
+        .map(|(name, amount)| (SmolStr::new(name), amount))
+        .collect()
+}
+
 /// The amounts as quantities for a status, with a limited number of names.
 #[must_use]
 pub fn quantities(amounts: &Amounts) -> QuantityMap {
@@ -109,20 +195,29 @@ pub fn quantities(amounts: &Amounts) -> QuantityMap {
             Format::DecimalSi
         }
     };
-    let always = |name: &str| ALWAYS_SHOWN.contains(&name);
-    let first = amounts.iter().filter(|(name, _)| always(name));
-    let others = amounts.iter().filter(|(name, _)| !always(name));
-    first
-        .chain(others)
-        .take(limits::RESOURCE_NAMES_PER_STATUS)
+    shown(|name| amounts.get(name), amounts.iter())
         .map(|(name, amount)| (name.to_owned(), amount.to_quantity(format(name))))
         .collect()
 }
 
+/// The amounts that a status has of all: those of [`ALWAYS_SHOWN`], then the first of the others in order of the names.
+fn shown<'a>(
+    get: impl Fn(&str) -> Option<Amount>,
+    all: impl Iterator<Item = (&'a str, Amount)>,
+) -> impl Iterator<Item = (&'a str, Amount)> {
+    let first = ALWAYS_SHOWN
+        .into_iter()
+        .filter_map(move |name: &'static str| -> Option<(&'a str, Amount)> { Some((name, get(name)?)) });
+    let others = all.filter(|(name, _)| !ALWAYS_SHOWN.contains(name));
+    first.chain(others).take(limits::RESOURCE_NAMES_PER_STATUS)
+}
+
 /// These names are in a status in any case, however many other names the pods have.
-const ALWAYS_SHOWN: [&str; 5] = [
+const ALWAYS_SHOWN: [&str; 7] = [
     resource::CPU,
     resource::MEMORY,
+    resource::PODS,
+    resource::EPHEMERAL_STORAGE,
     resource::NVIDIA_GPU,
     resource::AMD_GPU,
     resource::GPU_MEMORY,
@@ -183,5 +278,58 @@ mod tests {
         assert_eq!(shown.len(), limits::RESOURCE_NAMES_PER_STATUS);
         assert!(ALWAYS_SHOWN.iter().all(|name| shown.contains_key(*name)));
         assert_eq!(shown, quantities(&amounts), "the same ones every time");
+    }
+
+    #[test]
+    fn a_sum_over_more_names_than_are_shown_is_exact_and_shows_the_same_ones_in_any_order() {
+        let of_pod = |number: usize| {
+            let one = |name: String| (name, Amount::from_units(1));
+            let own = one(format!("a.example/{number:03}"));
+            Sum::from(
+                [own]
+                    .into_iter()
+                    .chain(ALWAYS_SHOWN.map(|name| one(name.to_owned())))
+                    .collect::<Amounts>(),
+            )
+        };
+        let pods = 3 * limits::RESOURCE_NAMES_PER_STATUS;
+        let sum_of = |numbers: &mut dyn Iterator<Item = usize>| {
+            let mut sum = Sum::default();
+            numbers.for_each(|number| sum.combine(&of_pod(number), Amount::wide_add));
+            sum
+        };
+        let mut sum = sum_of(&mut (0..pods));
+        assert_eq!(sum, sum_of(&mut (0..pods).rev()));
+        let shown = sum.amounts();
+        assert_eq!(shown.len(), limits::RESOURCE_NAMES_PER_STATUS);
+        let all = Some(Amount::from_units(i64::try_from(pods).unwrap()));
+        assert!(ALWAYS_SHOWN.iter().all(|name| shown.get(name) == all));
+        assert!(shown.get("a.example/000").is_some() && shown.get("a.example/700").is_none());
+
+        let some = 3;
+        (0..pods - some).for_each(|number| sum.combine(&of_pod(number), Amount::wide_sub));
+        assert_eq!(sum, sum_of(&mut (pods - some..pods)));
+        assert_eq!(
+            sum.amounts().len(),
+            some + ALWAYS_SHOWN.len(),
+            "those that were left out before"
+        );
+        (pods - some..pods).for_each(|number| sum.combine(&of_pod(number), Amount::wide_sub));
+        assert!(sum.is_empty() && sum == Sum::default());
+    }
+
+    #[test]
+    fn sums_are_added_to_sums_however_many_names_they_have() {
+        let sum = |numbers: std::ops::Range<usize>| {
+            let one = |number| (format!("a.example/{number}"), Amount::from_units(1));
+            Sum::from(numbers.map(one).collect::<Amounts>())
+        };
+        for (left, right) in [(10, 20), (10, 2_000), (1_000, 1_010), (1_000, 2_000)] {
+            let mut both = sum(0..left);
+            both.combine(&sum(left..right), Amount::wide_add);
+            assert_eq!(both, sum(0..right));
+            both.combine(&sum(0..left), Amount::wide_sub);
+            assert_eq!(both, sum(left..right));
+        }
     }
 }

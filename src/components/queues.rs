@@ -26,10 +26,10 @@ use crate::api::queue::QueueStatus;
 use crate::api::{QuantityMap, Queue};
 use crate::clock;
 use crate::components::agenda::Agenda;
-use crate::components::bus::{Amounts, Change, FairShare, Kind, Object, ToQueues, Usage};
+use crate::components::bus::{Change, FairShare, Kind, Object, ToQueues, Usage};
 use crate::components::figures::families::QUEUE_STATUSES;
 use crate::components::patch::merge_diff;
-use crate::components::quantities::{quantities, same_amounts};
+use crate::components::quantities::{Sum, quantities, same_amounts};
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::watches::Stores;
 use crate::components::write_slots::{WriteSlot, WriteSlots};
@@ -280,8 +280,8 @@ impl Queues {
         let totals = self.tree.totals(name);
         let mut status = queue.status.clone().unwrap_or_default();
         status.child_queues = self.tree.children(name);
-        let set = |is: &mut QuantityMap, should: &Amounts| {
-            let should = quantities(should);
+        let set = |is: &mut QuantityMap, should: &Sum| {
+            let should = quantities(&should.amounts());
             if !same_amounts(is, &should) {
                 *is = should;
             }

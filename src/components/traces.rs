@@ -21,7 +21,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{Span, SpanContext, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context as Parent, KeyValue};
@@ -34,6 +34,12 @@ use super::bus::{BindSeen, CycleSeen, GroupKey, GroupOutcome, TraceEvent};
 
 /// Workloads with an open trace; further ones get none.
 const WORKLOADS_MAX: usize = 10_000;
+/// With so many workloads, or so many pods that wait, those pods are forgotten that have not changed for [`FORGOTTEN_AFTER`], and whose workload has had no
+/// attempt with a new result for as long: the event about their deletion may have been dropped.
+const PODS_MANY: usize = 100_000;
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
+/// Time between searches for them.
+const SWEEP_EVERY: Duration = Duration::from_secs(10 * 60);
 /// Attempts in the trace of one workload.
 const ATTEMPTS_MAX: u32 = 100;
 
@@ -65,20 +71,29 @@ struct Workload {
     queue: Option<Parent>,
     /// Its pods that are not bound, by UID.
     waiting: HashSet<Arc<str>>,
-    /// When the last other pod ceased to wait. Events of binds that end together may come in any order.
+    /// When the last other pod ceased to wait, or the last attempt ended. Events of binds that end together may come in any order.
     settled: SystemTime,
     attempts: u32,
+}
+
+/// A pod that waits.
+struct Waiting {
+    group: GroupKey,
+    /// When it was last seen.
+    seen: SystemTime,
 }
 
 struct Recorder {
     tracer: SdkTracer,
     /// Pods without a group, by UID: when they were first seen.
     ungrouped: HashMap<Arc<str>, SystemTime>,
-    /// The groups of pods that wait, by UID.
-    groups: HashMap<Arc<str>, GroupKey>,
+    /// Pods of groups that wait, by UID.
+    waiting: HashMap<Arc<str>, Waiting>,
     workloads: HashMap<GroupKey, Workload>,
-    /// Bound pods, by UID, until they are deleted: later events about their waiting are outdated.
-    settled: HashSet<Arc<str>>,
+    /// When pods were bound, by UID, for some time or until they are deleted: events about their waiting that come later are outdated.
+    settled: HashMap<Arc<str>, SystemTime>,
+    /// When forgotten pods were last searched.
+    swept: SystemTime,
 }
 
 impl Recorder {
@@ -86,17 +101,22 @@ impl Recorder {
         Self {
             tracer,
             ungrouped: HashMap::new(),
-            groups: HashMap::new(),
+            waiting: HashMap::new(),
             workloads: HashMap::new(),
-            settled: HashSet::new(),
+            settled: HashMap::new(),
+            swept: SystemTime::UNIX_EPOCH,
         }
     }
 
     fn take(&mut self, event: TraceEvent) {
         match event {
             TraceEvent::Pod { pod, group, at } => {
-                let known = self.groups.contains_key(&pod.uid) || self.settled.contains(&pod.uid);
-                if known || self.workloads.len() >= WORKLOADS_MAX {
+                self.sweep(at);
+                if let Some(known) = self.waiting.get_mut(&pod.uid) {
+                    known.seen = at;
+                    return;
+                }
+                if self.settled.contains_key(&pod.uid) || self.workloads.len() >= WORKLOADS_MAX {
                     return;
                 }
                 let first = *self.ungrouped.entry(pod.uid.clone()).or_insert(at);
@@ -148,7 +168,11 @@ impl Recorder {
             };
             self.workloads.insert(key.clone(), workload);
         }
-        self.groups.insert(uid, key);
+        let waiting = Waiting {
+            group: key,
+            seen: known,
+        };
+        self.waiting.insert(uid, waiting);
     }
 
     fn cycle(&mut self, cycle: &CycleSeen) {
@@ -199,6 +223,7 @@ impl Recorder {
             return;
         };
         workload.attempts += 1;
+        workload.settled = workload.settled.max(when.1);
         let queue = workload.queue.take();
         let (tries, root) = (workload.attempts, workload.root.clone());
         let queue = queue.unwrap_or_else(|| self.begin("queue", &root, when.0, Vec::new()));
@@ -239,8 +264,8 @@ impl Recorder {
         span.span().end_with_timestamp(bind.ended);
         if bind.failed.is_none() {
             // It may have been deleted already.
-            if self.groups.contains_key(&bind.pod.uid) {
-                self.settled.insert(bind.pod.uid.clone());
+            if self.waiting.contains_key(&bind.pod.uid) {
+                self.settled.insert(bind.pod.uid.clone(), bind.ended);
             }
             self.settle(&bind.pod.uid, bind.ended);
         }
@@ -248,7 +273,9 @@ impl Recorder {
 
     /// A pod no longer waits; its workload's trace ends with the last of them.
     fn settle(&mut self, uid: &str, at: SystemTime) {
-        let Some(key) = self.groups.remove(uid) else { return };
+        let Some(Waiting { group: key, .. }) = self.waiting.remove(uid) else {
+            return;
+        };
         let Some(workload) = self.workloads.get_mut(&key) else {
             return;
         };
@@ -262,6 +289,33 @@ impl Recorder {
                 queue.span().end_with_timestamp(end);
             }
             workload.root.span().end_with_timestamp(end);
+        }
+    }
+
+    /// Forgets pods that have probably been deleted, and those that were bound long ago. A forgotten pod that still waits is recorded again from its
+    /// next change on.
+    fn sweep(&mut self, now: SystemTime) {
+        let longer_than = |time: Duration, since: SystemTime| now.duration_since(since).is_ok_and(|past| past >= time);
+        // The clock may have been set back.
+        if self.swept <= now && !longer_than(SWEEP_EVERY, self.swept) {
+            return;
+        }
+        self.swept = now;
+        self.settled.retain(|_, bound| !longer_than(FORGOTTEN_AFTER, *bound));
+        let pods = self.ungrouped.len() + self.waiting.len();
+        if pods < PODS_MANY && self.workloads.len() < WORKLOADS_MAX {
+            return;
+        }
+        self.ungrouped.retain(|_, seen| !longer_than(FORGOTTEN_AFTER, *seen));
+        let is_left = |waiting: &Waiting| {
+            let workload = self.workloads.get(&waiting.group);
+            let last = workload.map_or(waiting.seen, |workload| workload.settled.max(waiting.seen));
+            longer_than(FORGOTTEN_AFTER, last)
+        };
+        let left = self.waiting.iter().filter(|(_, waiting)| is_left(waiting));
+        let forgotten: Vec<_> = left.map(|(uid, waiting)| (Arc::clone(uid), waiting.seen)).collect();
+        for (uid, seen) in forgotten {
+            self.settle(&uid, seen);
         }
     }
 

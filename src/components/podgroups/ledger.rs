@@ -10,15 +10,15 @@ use crate::api::names::{annotation, condition as condition_names, received_resou
 use crate::api::quantity::Amount;
 use crate::components::bus::{Amounts, GroupKey};
 use crate::components::pods;
-use crate::components::quantities::combine;
+use crate::components::quantities::{Sum, combine};
 
 /// Sums over the pods of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Requested by pods that are not finished.
-    pub requested: Amounts,
+    pub requested: Sum,
     /// Held by pods that run or are bound.
-    pub allocated: Amounts,
+    pub allocated: Sum,
     /// All pods, also finished ones.
     pub pods: usize,
     /// Pods without a node that are not finished.
@@ -86,8 +86,10 @@ impl Ledger {
         let mut changed = self.remove(&uid);
         let sums = self.sums.entry(group.clone()).or_default();
         sums.pods += 1;
-        combine(&mut sums.requested, &part.requested, Amount::wide_add);
-        combine(&mut sums.allocated, &part.allocated, Amount::wide_add);
+        sums.requested
+            .combine(&Sum::from(part.requested.clone()), Amount::wide_add);
+        sums.allocated
+            .combine(&Sum::from(part.allocated.clone()), Amount::wide_add);
         sums.waiting += usize::from(part.waiting);
         sums.gated += usize::from(part.gated);
         sums.running += usize::from(part.running);
@@ -108,8 +110,8 @@ impl Ledger {
         };
         if let Some(sums) = self.sums.get_mut(&group) {
             sums.pods -= 1;
-            combine(&mut sums.requested, &part.requested, Amount::wide_sub);
-            combine(&mut sums.allocated, &part.allocated, Amount::wide_sub);
+            sums.requested.combine(&Sum::from(part.requested), Amount::wide_sub);
+            sums.allocated.combine(&Sum::from(part.allocated), Amount::wide_sub);
             sums.waiting -= usize::from(part.waiting);
             sums.gated -= usize::from(part.gated);
             sums.running -= usize::from(part.running);

@@ -252,10 +252,10 @@ impl PodGroups {
         let group = self.named_group(&shown);
         let labelled = group.as_ref().map_or(&shown.metadata, |group| &group.metadata);
         let settings = &self.context.settings;
-        let context = match waiting.reported_in() {
-            Some(group) => self.context_of(group),
-            None => self.context.of_scope(&self.context.scope_of(labelled.labels.as_ref())),
-        };
+        let reported = waiting.reported_in().and_then(|group| self.group(group));
+        // A group that is not written yet is in the node pool of its pod.
+        let in_pool = reported.as_ref().map_or(labelled, |group| &group.metadata);
+        let context = self.context.of_scope(&self.context.scope_of(in_pool.labels.as_ref()));
         let pool = settings.pools.without_shard(labelled.labels.as_ref());
         let why = || unreported::why(&shown, group.as_deref(), &self.known, &self.stores, settings);
         let said = if let Some(pool) = pool {

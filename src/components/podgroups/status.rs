@@ -9,9 +9,9 @@ use super::Stored;
 use super::conditions::{self, advance, node_pool};
 use super::ledger::Sums;
 use super::waiting::Said;
-use crate::api::PodGroup;
 use crate::api::names::{condition, preemptibility, priority_class, reason};
 use crate::api::pod_group::{PodGroupStatus, ResourcesStatus};
+use crate::api::{PodGroup, QuantityMap};
 use crate::clock;
 use crate::components::bus::{Amounts, GroupKey, GroupReport, PodRef, Usage, Waits};
 use crate::components::patch::merge_diff;
@@ -47,15 +47,15 @@ pub fn reason_of(report: &GroupReport) -> &'static str {
 #[must_use]
 pub fn target(group: &PodGroup, sums: &Sums, finding: Finding, stores: &Stores, settings: &Settings) -> PodGroupStatus {
     let mut status = group.status.clone().unwrap_or_default();
-    let held = if is_preemptible(group, stores) {
-        Amounts::new()
-    } else {
-        sums.allocated.clone()
-    };
+    let allocated = quantities(&sums.allocated.amounts());
     let resources = ResourcesStatus {
-        allocated: quantities(&sums.allocated),
-        allocated_non_preemptible: quantities(&held),
-        requested: quantities(&sums.requested),
+        allocated_non_preemptible: if is_preemptible(group, stores) {
+            QuantityMap::new()
+        } else {
+            allocated.clone()
+        },
+        allocated,
+        requested: quantities(&sums.requested.amounts()),
     };
     let same = status
         .resources_status
@@ -127,7 +127,7 @@ fn priority(group: &PodGroup, stores: &Stores) -> i32 {
 pub fn usage(
     key: GroupKey,
     group: Option<&PodGroup>,
-    sums: Sums,
+    sums: &Sums,
     report: Option<&GroupReport>,
     stores: &Stores,
 ) -> Usage {
@@ -138,16 +138,17 @@ pub fn usage(
         Some(report) => report.verdict.cause,
         None => Cause::Unknown,
     };
+    let allocated = sums.allocated.amounts();
     Usage {
         group: key,
         queue: group.map(|group| group.spec.queue.clone().unwrap_or_default()),
-        requested: sums.requested,
-        allocated_non_preemptible: if held { sums.allocated.clone() } else { Amounts::new() },
+        requested: sums.requested.amounts(),
+        allocated_non_preemptible: if held { allocated.clone() } else { Amounts::new() },
         waits: (sums.waiting > 0).then_some(Waits {
             cause,
             since: sums.waiting_since,
         }),
-        allocated: sums.allocated,
+        allocated,
     }
 }
 

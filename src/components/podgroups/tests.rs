@@ -2,11 +2,13 @@ use serde_json::{Value, json};
 use tokio::time::{advance, sleep};
 
 use super::*;
+use crate::api::names::label;
 use crate::components::bus::{self, Inboxes, ToEvents};
-use crate::components::leadership::{Scope, Term};
+use crate::components::leadership::Term;
 use crate::components::quantities::quantities;
 use crate::components::tests::idle_context;
 use crate::components::tests::lab::{Lab, read, seconds};
+use crate::components::tests::recorded::Metrics;
 use crate::components::{Parts, Settings};
 use crate::engine::decision::{Cause, Verdict};
 
@@ -108,7 +110,7 @@ async fn a_pod_counts_for_its_portion_of_a_gpu_though_its_node_is_listed_later()
     podgroups.take(ToPodGroups::Change(Change::Applied(Object::Pod(Arc::new(pod)))));
     let held = |podgroups: &PodGroups| {
         let sums = podgroups.ledger.sums(&GroupKey::new("ns", "pg"));
-        let gpus = quantities(&sums.allocated).get("nvidia.com/gpu").cloned();
+        let gpus = quantities(&sums.allocated.amounts()).get("nvidia.com/gpu").cloned();
         gpus.map(|gpus| gpus.0)
     };
     assert_eq!(held(&podgroups), None);
@@ -237,6 +239,32 @@ async fn events_are_repeated_again_after_leadership_was_lost_and_regained() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_group_is_not_written_is_told_nothing_once_another_process_leads_its_node_pool() {
+    let (mut podgroups, _inboxes) = component();
+    let mut settings = Settings::clone(&podgroups.context.settings);
+    settings.pools.with_shard = ["blue".into()].into();
+    podgroups.context.settings = Arc::new(settings);
+    let (terms, leading) = watch::channel(Terms::default());
+    podgroups.context.leading = leading;
+    let blue = Scope::Pool("blue".into());
+    for (number, scope) in [(1, Scope::Cluster), (2, blue.clone())] {
+        let writes = podgroups.context.refused.clone();
+        terms.send_modify(|terms| terms.begin(&scope, Term { number, writes }));
+    }
+    podgroups.leading_changed();
+    let pod = stored_pod(&podgroups, "a", json!({"pod-group-name": "pg"}));
+    let mut labelled = Pod::clone(&podgroups.stores.pods.get("ns", "a").expect("the pod"));
+    labelled.metadata.labels = Some([(label::NODE_POOL.to_owned(), "blue".to_owned())].into());
+    podgroups.stores.pods.insert(labelled);
+    podgroups.waiting(2, report("Waits for 1 GPU", &[&pod]));
+    assert!(podgroups.write_pod(&pod).is_some());
+
+    terms.send_modify(|terms| terms.end(&blue, 2));
+    podgroups.leading_changed();
+    assert!(podgroups.write_pod(&pod).is_none());
+}
+
 /// Its messages may come later than the first ones of the scheduler of the node pool in which the pod group is now.
 #[tokio::test(start_paused = true)]
 async fn a_scheduler_of_a_former_node_pool_does_not_change_a_report() {
@@ -254,6 +282,46 @@ async fn a_scheduler_of_a_former_node_pool_does_not_change_a_report() {
     assert_eq!(told(&podgroups).as_deref(), Some("Waits for 1 GPU"));
     podgroups.cleared(1, key.clone());
     assert_eq!(told(&podgroups), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_at_which_it_panics_is_counted_and_those_after_it_are_handled() {
+    let metrics = Metrics::from_now_on();
+    let (mut podgroups, _inboxes) = component();
+    let keys = ["a", "b", "c"].map(|name| GroupKey::new("ns", name));
+    let reported = |podgroups: &PodGroups| keys.clone().map(|key| podgroups.reports.contains_key(&key));
+    let reports = keys.clone().map(|group| GroupReport {
+        group,
+        ..report("Waits for 1 GPU", &[])
+    });
+    let panics_at_the_second = || panics::tests::fail_after(1);
+    panics_at_the_second();
+    podgroups.take(ToPodGroups::Waiting(1, reports.to_vec()));
+    assert_eq!(reported(&podgroups), [true, false, true]);
+    podgroups.take(ToPodGroups::Waiting(1, reports.to_vec()));
+    panics_at_the_second();
+    podgroups.take(ToPodGroups::Cleared(1, keys.to_vec()));
+    assert_eq!(reported(&podgroups), [false, true, false]);
+
+    let pods = ["a", "b", "c"].map(|name| stored_pod(&podgroups, name, json!({})));
+    pods.iter().for_each(|pod| show(&mut podgroups, pod));
+    let obstacles = pods.clone().map(|pod| Obstacle {
+        pod,
+        kind: ObstacleKind::SubGroup,
+        reason: reason::UNSCHEDULABLE,
+        message: Some("Pod references subgroup \"a\"".to_owned()),
+    });
+    panics_at_the_second();
+    podgroups.take(ToPodGroups::Obstacles(obstacles.to_vec()));
+    let says = pods.map(|pod| {
+        podgroups
+            .waiting
+            .get(&pod.uid)
+            .is_some_and(|waiting| waiting.said().is_some())
+    });
+    assert_eq!(says, [true, false, true]);
+    let counted = metrics.of("unikai_object_panics_total{component=\"podgroups\"}");
+    assert_eq!(counted, Some(3.0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,31 +4,28 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::api::quantity::Amount;
-use crate::components::bus::{Amounts, GroupKey, Usage};
-use crate::components::quantities::combine;
+use crate::components::bus::{GroupKey, Usage};
+use crate::components::quantities::Sum;
 
 /// The sums of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Requested.
-    pub requested: Amounts,
+    pub requested: Sum,
     /// Held.
-    pub allocated: Amounts,
+    pub allocated: Sum,
     /// Held by non-preemptible pods.
-    pub allocated_non_preemptible: Amounts,
+    pub allocated_non_preemptible: Sum,
     /// Pod groups that wait.
     pub waiting: Amount,
 }
 
 impl Totals {
     fn add(&mut self, other: &Self, operation: fn(Amount, Amount) -> Amount) {
-        combine(&mut self.requested, &other.requested, operation);
-        combine(&mut self.allocated, &other.allocated, operation);
-        combine(
-            &mut self.allocated_non_preemptible,
-            &other.allocated_non_preemptible,
-            operation,
-        );
+        self.requested.combine(&other.requested, operation);
+        self.allocated.combine(&other.allocated, operation);
+        self.allocated_non_preemptible
+            .combine(&other.allocated_non_preemptible, operation);
         self.waiting = operation(self.waiting, other.waiting);
     }
 }
@@ -67,9 +64,9 @@ impl Tree {
     pub fn count(&mut self, usage: Usage) -> BTreeSet<String> {
         let (key, queue) = (usage.group, usage.queue);
         let totals = Totals {
-            requested: usage.requested,
-            allocated: usage.allocated,
-            allocated_non_preemptible: usage.allocated_non_preemptible,
+            requested: usage.requested.into(),
+            allocated: usage.allocated.into(),
+            allocated_non_preemptible: usage.allocated_non_preemptible.into(),
             waiting: Amount::from_units(i64::from(usage.waits.is_some())),
         };
         let new = queue.map(|queue| (queue, totals));

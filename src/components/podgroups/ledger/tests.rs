@@ -42,8 +42,8 @@ fn sums_follow_each_pod_and_return_to_zero() {
         [key()]
     );
     let sums = ledger.sums(&key());
-    assert_eq!(show(&sums.requested), "cpu=1 memory=2Gi nvidia.com/gpu=3");
-    assert_eq!(show(&sums.allocated), "cpu=500m memory=1Gi nvidia.com/gpu=2");
+    assert_eq!(show(&sums.requested.amounts()), "cpu=1 memory=2Gi nvidia.com/gpu=3");
+    assert_eq!(show(&sums.allocated.amounts()), "cpu=500m memory=1Gi nvidia.com/gpu=2");
     assert_eq!(sums.waiting, 1);
     assert!(
         ledger
@@ -55,7 +55,7 @@ fn sums_follow_each_pod_and_return_to_zero() {
         ledger.put(&pod("a", "Succeeded", Some("n"), json!({}), 2), None, &Amounts::new()),
         [key()]
     );
-    assert_eq!(show(&ledger.sums(&key()).allocated), "");
+    assert_eq!(show(&ledger.sums(&key()).allocated.amounts()), "");
     ledger.remove("a");
     ledger.remove("b");
     assert_eq!(ledger.sums(&key()), Sums::default());
@@ -78,7 +78,7 @@ fn pods_that_together_exceed_the_greatest_quantity_leave_nothing_behind_in_their
         ledger.put(&huge(uid), None, &Amounts::new());
     }
     let most = Amount::from_units(i64::MAX).format(Format::BinarySi);
-    assert!(show(&ledger.sums(&key()).requested).contains(&format!("memory={most} ")));
+    assert!(show(&ledger.sums(&key()).requested.amounts()).contains(&format!("memory={most} ")));
     for uid in ["a", "b"] {
         ledger.remove(uid);
     }
@@ -178,11 +178,11 @@ fn claimed_devices_count_beside_the_rest() {
     ledger.put(&pod("b", "Pending", None, json!({}), 0), None, &claimed(2));
     let sums = ledger.sums(&key());
     assert_eq!(
-        show(&sums.requested),
+        show(&sums.requested.amounts()),
         "cpu=1 gpu.example.com=3 memory=2Gi nvidia.com/gpu=1"
     );
     assert_eq!(
-        show(&sums.allocated),
+        show(&sums.allocated.amounts()),
         "cpu=500m gpu.example.com=1 memory=1Gi nvidia.com/gpu=1"
     );
 }
@@ -205,7 +205,31 @@ fn a_pod_with_too_many_names_of_resources_counts_with_none() {
     }
     let mut ledger = Ledger::default();
     ledger.put(&pod, None, &Amounts::new());
-    assert_eq!(ledger.sums(&key()).requested, Amounts::new());
+    assert!(ledger.sums(&key()).requested.is_empty());
+}
+
+#[test]
+fn a_pod_group_shows_a_limited_number_of_the_names_that_its_pods_invent_and_always_those_that_every_cluster_has() {
+    let mut ledger = Ledger::default();
+    let pods = 2 * limits::RESOURCE_NAMES_PER_STATUS;
+    for number in 0..pods {
+        let invented = Amounts::one(format!("a.example/{number}"), Amount::from_units(1));
+        let pod = pod(&number.to_string(), "Running", Some("n"), json!({}), 1);
+        ledger.put(&pod, None, &invented);
+    }
+    let requested = ledger.sums(&key()).requested.amounts();
+    assert_eq!(requested.len(), limits::RESOURCE_NAMES_PER_STATUS);
+    let gpus = requested.get(resource::NVIDIA_GPU).map(Amount::units);
+    assert_eq!(gpus, i64::try_from(pods).ok());
+
+    (1..pods).for_each(|number| drop(ledger.remove(&number.to_string())));
+    let left = ledger.sums(&key());
+    assert_eq!(
+        show(&left.requested.amounts()),
+        "a.example/0=1 cpu=500m memory=1Gi nvidia.com/gpu=1"
+    );
+    ledger.remove("0");
+    assert_eq!(ledger.sums(&key()), Sums::default());
 }
 
 #[test]

@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::components::bus::Waits;
+use crate::api::limits;
+use crate::components::bus::{Amounts, Waits};
 use crate::engine::decision::Cause;
 
 fn usage(group: &str, queue: Option<&str>, gpus: i64) -> Usage {
@@ -24,7 +25,11 @@ fn usage(group: &str, queue: Option<&str>, gpus: i64) -> Usage {
 }
 
 fn gpus(tree: &Tree, queue: &str) -> i64 {
-    tree.totals(queue).allocated.get("gpu").map_or(0, Amount::units)
+    tree.totals(queue)
+        .allocated
+        .amounts()
+        .get("gpu")
+        .map_or(0, Amount::units)
 }
 
 #[test]
@@ -126,6 +131,37 @@ fn amounts_that_together_exceed_the_greatest_quantity_leave_no_sums_behind() {
     assert_eq!(["q", "top"].map(|queue| gpus(&tree, queue)), [3; 2]);
     tree.count(usage("c", None, 0));
     assert_eq!(tree.totals("q"), Totals::default());
+    assert_eq!((tree.own.len(), tree.totals.len()), (0, 0));
+}
+
+#[test]
+fn a_queue_counts_all_names_of_resources_and_shows_a_limited_number_of_them_in_any_order() {
+    let groups = 2 * limits::RESOURCE_NAMES_PER_STATUS;
+    let counted = |numbers: &mut dyn Iterator<Item = usize>| {
+        let mut tree = Tree::default();
+        tree.put("top", None);
+        tree.put("q", Some("top"));
+        for number in numbers {
+            let amounts = [format!("a.example/{number}"), "gpu".to_owned()].map(|name| (name, Amount::from_units(1)));
+            tree.count(Usage {
+                requested: amounts.into_iter().collect(),
+                ..usage(&format!("g{number}"), Some("q"), 0)
+            });
+        }
+        tree
+    };
+    let mut tree = counted(&mut (0..groups));
+    assert_eq!(statuses(&tree), statuses(&counted(&mut (0..groups).rev())));
+    let shown = tree.totals("top").requested.amounts();
+    assert_eq!(shown.len(), limits::RESOURCE_NAMES_PER_STATUS);
+
+    (1..groups).for_each(|number| drop(tree.count(usage(&format!("g{number}"), None, 0))));
+    assert_eq!(
+        statuses(&tree),
+        statuses(&counted(&mut (0..1))),
+        "as if they had never been"
+    );
+    tree.count(usage("g0", None, 0));
     assert_eq!((tree.own.len(), tree.totals.len()), (0, 0));
 }
 
