@@ -159,6 +159,8 @@ pub enum PackedChange {
 /// A change of an object: created or changed (`there`), or deleted.
 #[must_use]
 pub fn packed_change(object: Object, there: bool) -> PackedChange {
+    #[cfg(test)]
+    tests::panic_if_unpackable(&object);
     let object = object.into();
     if there {
         PackedChange::Applied(object)
@@ -462,7 +464,10 @@ impl Mirror {
             }
             let admission = self.room.note_pod(key, known.as_deref(), None);
             self.claims.note_pod(key, known.as_deref(), None);
-            self.volumes.leave(key, pod);
+            // Its last state may be without its volumes, and so may the known one if it was set aside.
+            for state in known.as_deref().into_iter().chain([pod]) {
+                self.volumes.leave(key, state);
+            }
             if self.settings.config_maps {
                 self.config_maps.note_pod(key, known.as_deref(), None);
             }

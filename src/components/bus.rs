@@ -105,7 +105,7 @@ pub struct Grouping {
 pub enum ToScheduler {
     /// From watches, packed: many changes can wait for the end of a cycle, and a typed pod takes twenty times as much memory.
     Change(PackedChange, Position),
-    /// From watches: an object that cannot be packed, and the text of the panic.
+    /// From watches: an object that was created or changed and cannot be packed, and the text of the panic.
     Unreadable(Identity, String, Position),
     /// From watches: every object of the kind has been reported once.
     Synced(Kind),

@@ -699,7 +699,9 @@ fn packed(change: Change, position: Position) -> ToScheduler {
     let kept = object.clone();
     match panics::catch(|| mirror::packed_change(object, there)) {
         Ok(change) => ToScheduler::Change(change, position),
-        Err(panic) => ToScheduler::Unreadable(kept.identity(), panic, position),
+        Err(panic) if there => ToScheduler::Unreadable(kept.identity(), panic, position),
+        // The model may have an earlier state of it, which takes resources until it is deleted.
+        Err(_) => ToScheduler::Change(mirror::packed::bare_deletion(kept), position),
     }
 }
 

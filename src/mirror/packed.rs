@@ -9,19 +9,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 
-use super::Packed;
 use super::bounds;
 use super::identity::{annotated_group, group_key, object_key, pod_ref};
-use super::{name, queue};
+use super::{Packed, PackedChange, name, packed_change, queue};
 use crate::api::limits::ExceededLimit;
 use crate::api::names::{annotation, condition};
 use crate::api::quantity::Amount;
 use crate::api::{PodGroup, QuantityMap};
 use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodRef, Time};
+use crate::kinds::Object;
 pub use further::Further;
 
 /// A pod.
@@ -358,6 +359,31 @@ impl From<Arc<PodGroup>> for Group {
             whole: says_more.then_some(group),
         }
     }
+}
+
+/// The deletion of an object whose last state cannot be packed: only its names, uid and version are read.
+#[must_use]
+pub fn bare_deletion(object: Object) -> PackedChange {
+    let identity = |metadata: &ObjectMeta| ObjectMeta {
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone(),
+        uid: metadata.uid.clone(),
+        resource_version: metadata.resource_version.clone(),
+        ..ObjectMeta::default()
+    };
+    let bare = match object {
+        Object::Pod(pod) => Object::Pod(Arc::new(core::Pod {
+            metadata: identity(&pod.metadata),
+            ..core::Pod::default()
+        })),
+        Object::PodGroup(group) => Object::PodGroup(Arc::new(PodGroup {
+            metadata: identity(&group.metadata),
+            ..PodGroup::default()
+        })),
+        // The others are kept as they are.
+        other => other,
+    };
+    packed_change(bare, false)
 }
 
 /// Quantities by resource, as texts.

@@ -523,13 +523,29 @@ fn malformed_objects_are_reported_and_affect_no_others() {
 /// The annotation that makes a mirror under test panic, as a fault of ours would.
 const FAULT: &str = "example.com/fault";
 
-/// Panics if the object says so.
+/// Panics if the pod or node says so.
 pub(super) fn panic_if_told(change: &PackedChange) {
-    if let PackedChange::Applied(PackedObject::Pod(pod)) = change
-        && let Some(fault) = pod.annotations.get(FAULT)
-    {
+    let fault = match change {
+        PackedChange::Applied(PackedObject::Pod(pod)) => pod.annotations.get(FAULT),
+        PackedChange::Applied(PackedObject::Node(node)) => node.annotations().get(FAULT).map(String::as_str),
+        _ => None,
+    };
+    if let Some(fault) = fault {
         panic!("{fault}");
     }
+}
+
+/// The annotation of objects that cannot be packed.
+const UNPACKABLE: &str = "example.com/unpackable";
+
+/// Panics if the pod or pod group says so.
+pub(super) fn panic_if_unpackable(object: &Object) {
+    let annotations = match object {
+        Object::Pod(pod) => pod.annotations(),
+        Object::PodGroup(group) => group.annotations(),
+        _ => return,
+    };
+    assert!(!annotations.contains_key(UNPACKABLE), "the fault");
 }
 
 /// Settings with which pods of unknown pod groups are charged.

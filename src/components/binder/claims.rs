@@ -31,6 +31,7 @@ use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::pods;
 use crate::components::retry::{Backoff, Failure, LATE, failure};
 use crate::components::watches::Key;
+use crate::engine::placement::claims::MOST_CONSUMERS;
 use crate::mirror::claims::requests;
 
 /// Timeout of a request.
@@ -267,18 +268,21 @@ impl<'a> ClaimWriter<'a> {
             return Err(StepError::Final(format!("claim {name} is being deleted")));
         }
         let status = claim.status.get_or_insert_default();
+        let mut consumers = status.reserved_for.iter().flatten();
+        let is_reserved = consumers.clone().any(|consumer| consumer.uid == *self.pod.uid);
+        // The scheduler does not know of reservations that other schedulers write at the same time.
+        if !is_reserved && consumers.nth(MOST_CONSUMERS - 1).is_some() {
+            return Err(StepError::Final(format!(
+                "claim {name} has reached its maximum number of consumers ({MOST_CONSUMERS})"
+            )));
+        }
         if let Some(has) = &status.allocation {
             if requests::allocated(has) != requests::allocated(given) {
                 return Err(StepError::Final(format!(
                     "claim {name} has been given other devices meanwhile"
                 )));
             }
-            if status
-                .reserved_for
-                .iter()
-                .flatten()
-                .any(|consumer| consumer.uid == *self.pod.uid)
-            {
+            if is_reserved {
                 return Ok(());
             }
         } else {

@@ -69,6 +69,22 @@ impl Workload {
         Self::new("v1", "Pod", &pod.metadata)
     }
 
+    /// The same without the object, which may be large.
+    #[must_use]
+    pub fn without_body(&self) -> Self {
+        Self {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            kind: self.kind.clone(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            labels: self.labels.clone(),
+            annotations: self.annotations.clone(),
+            owners: self.owners.clone(),
+            body: Value::Null,
+        }
+    }
+
     /// `group/version`, or `version` in the core group.
     #[must_use]
     pub fn api_version(&self) -> String {
@@ -150,5 +166,21 @@ mod tests {
             (labels, annotations)
         );
         assert_eq!(workload.label("key-00000"), Some("value"));
+    }
+
+    #[test]
+    fn a_workload_without_its_body_is_otherwise_the_same() {
+        let meta = ObjectMeta {
+            name: Some("gang".to_owned()),
+            uid: Some("1".to_owned()),
+            labels: Some(BTreeMap::from([("team".to_owned(), "a".to_owned())])),
+            ..ObjectMeta::default()
+        };
+        let bare = Workload::new("scheduler.grove.io/v1alpha1", "PodGang", &meta);
+        let whole = Workload {
+            body: serde_json::json!({"spec": {}}),
+            ..bare.clone()
+        };
+        assert_eq!(whole.without_body(), bare);
     }
 }

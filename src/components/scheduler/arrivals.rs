@@ -86,13 +86,12 @@ impl Arrivals {
         self.held.values().map(|(until, _)| *until).min()
     }
 
-    /// The nodes that need not be held back any longer.
-    pub fn due(&mut self) -> Vec<PackedChange> {
+    /// The next node that need not be held back any longer. The others stay held back, so that a rebuild that it causes reads them as they are by then.
+    pub fn next_due(&mut self) -> Option<PackedChange> {
         let now = Instant::now();
-        let due: Vec<_> = self.held.iter().filter(|(_, (until, _))| *until <= now).collect();
-        let names: Vec<_> = due.into_iter().map(|(name, _)| name.clone()).collect();
-        let changes = names.into_iter().filter_map(|name| self.held.remove(&name));
-        changes.map(|(_, change)| change).collect()
+        let due = self.held.iter().find(|(_, (until, _))| *until <= now);
+        let name = due.map(|(name, _)| name.clone())?;
+        self.held.remove(&name).map(|(_, change)| change)
     }
 
     /// Records to which side a node belongs; returns whether it came from the other.

@@ -215,7 +215,7 @@ impl Intake {
     /// Applies the nodes that need not be held back any longer.
     pub fn admit_nodes(&mut self, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
-        for change in self.arrivals.due() {
+        while let Some(change) = self.arrivals.next_due() {
             taken.join(self.apply(&change, now, everything));
         }
         taken
@@ -496,7 +496,7 @@ impl Intake {
         {
             return Ok(());
         }
-        match panics::catch(|| pack(object)) {
+        match panics::catch(|| mirror::packed_change(object, true)) {
             Ok(change) => self
                 .attempt(&change, now, taken)
                 .map_err(|panic| (kept.identity(), panic)),
@@ -520,13 +520,6 @@ impl Intake {
         self.under_way.retain(|(pod, assumed)| !engine.shows(pod, assumed));
         (!self.under_way.is_empty()).then_some(self.deadline)
     }
-}
-
-/// An object that exists, as a change.
-fn pack(object: Object) -> PackedChange {
-    #[cfg(test)]
-    tests::panic_if_told(&object);
-    mirror::packed_change(object, true)
 }
 
 #[cfg(test)]

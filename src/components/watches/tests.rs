@@ -209,6 +209,31 @@ async fn one_malformed_object_never_stops_a_watch() {
     watching.abort();
 }
 
+#[test]
+fn a_deletion_reaches_the_scheduler_although_the_object_cannot_be_packed() {
+    let metadata = json!({"namespace": "a", "name": "x", "uid": "u", "resourceVersion": "1",
+        "annotations": {"example.com/unpackable": ""}});
+    let pod = json!({"metadata": metadata, "spec": {"containers": []}});
+    let group = json!({"metadata": metadata, "spec": {}, "status": {}});
+    let objects = [
+        Object::Pod(Arc::new(serde_json::from_value(pod).unwrap())),
+        Object::PodGroup(Arc::new(serde_json::from_value(group).unwrap())),
+    ];
+    for object in objects {
+        let position = Position {
+            kind: object.kind(),
+            number: 1,
+        };
+        let applied = packed(Change::Applied(object.clone()), position);
+        assert!(matches!(applied, ToScheduler::Unreadable(ref identity, ..) if *identity == object.identity()));
+        let deleted = packed(Change::Deleted(object.clone()), position);
+        let ToScheduler::Change(PackedChange::Deleted(gone), _) = deleted else {
+            panic!("{} is lost", object.kind().plural())
+        };
+        assert_eq!(gone.identity(), object.identity());
+    }
+}
+
 /// Otherwise a pod could have its group before the scheduler has seen it, and its trace would miss it.
 #[tokio::test]
 async fn grouper_and_binder_get_a_change_after_the_scheduler() {

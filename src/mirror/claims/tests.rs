@@ -6,6 +6,7 @@
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -244,6 +245,62 @@ fn scenarios() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// These pods run with one claim that is reserved for them, and `late` waits for it, too.
+fn sharing(users: Range<usize>) -> Scenario {
+    let names: Vec<String> = users.map(|number| format!("user-{number}")).collect();
+    let reserved = names
+        .iter()
+        .map(|name| json!({"resource": "pods", "name": name, "uid": name}));
+    let reserved: Vec<Value> = reserved.collect();
+    let runs = names
+        .iter()
+        .map(|name| (name.clone(), json!({"claims": ["shared"], "on": "n0"})));
+    let mut pods: Map<String, Value> = runs.collect();
+    pods.insert("late".to_owned(), json!({"claims": ["shared"]}));
+    let (driver, pool) = ("net.example.com", "net");
+    let allocated = json!([{"request": "net", "driver": driver, "pool": pool, "device": "card"}]);
+    let scenario = json!({
+        "name": "a shared claim",
+        "nodes": {"n0": {"pods": "300"}},
+        "classes": {"net": {}},
+        "slices": {"all": {"driver": driver, "allNodes": true, "devices": [{"name": "card"}],
+            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1}}},
+        "claims": {"shared": {"requests": [{"name": "net", "exactly": {"deviceClassName": "net"}}],
+            "status": {"allocation": {"devices": {"results": allocated}}, "reservedFor": reserved}}},
+        "pods": pods,
+    });
+    serde_json::from_value(scenario).expect("a scenario")
+}
+
+#[test]
+fn a_pod_waits_while_the_claim_that_it_shares_has_all_consumers_that_kubernetes_allows() {
+    let (mut mirror, mut engine) = (Mirror::new(Settings::default()), Engine::new(Policy::default()));
+    let now = Time(1_767_225_601_000);
+    let mut cycle = |changes: &[PackedChange]| {
+        for event in changes.iter().flat_map(|change| mirror.apply(change).events) {
+            engine.apply(event, now);
+        }
+        let decisions = engine.cycle(now);
+        let bound = decisions.bind.iter().map(|bind| bind.pod.name.to_string());
+        let said = decisions.unschedulable.iter().map(|report| report.message.clone());
+        (bound.collect::<Vec<_>>(), said.collect::<String>())
+    };
+    let full = sharing(0..256).changes();
+    let (bound, said) = cycle(&full);
+    assert_eq!(bound, [""; 0]);
+    let why = "resource claim ns/shared has reached its maximum number of consumers (256)";
+    assert!(said.contains(why), "{said}");
+
+    let of_first = |change: &&PackedChange| match change {
+        PackedChange::Applied(PackedObject::Pod(pod)) => &*pod.key == "ns/user-0",
+        _ => false,
+    };
+    let mut changes: Vec<PackedChange> = full.iter().filter(of_first).map(gone).collect();
+    let is_claim = |change: &PackedChange| matches!(change, PackedChange::Applied(PackedObject::ResourceClaim(_)));
+    changes.extend(sharing(1..256).changes().into_iter().filter(is_claim));
+    assert_eq!(cycle(&changes).0, ["late"], "one is gone");
 }
 
 fn claim(

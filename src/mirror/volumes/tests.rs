@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::engine::input::PodInput;
+use crate::kinds::Object;
 use crate::mirror::{PackedChange, PackedObject, Settings};
 
 fn read<K: DeserializeOwned>(yaml: &str) -> Arc<K> {
@@ -133,6 +134,16 @@ fn only_the_pods_of_a_claim_are_updated() {
         told(&world.gone(wanting("late", ""))),
         ["p: persistentvolumeclaim \"c\" not found"]
     );
+}
+
+#[test]
+fn a_deleted_pod_whose_last_state_cannot_be_packed_is_no_user_of_its_claims_any_more() {
+    let mut world = World::new();
+    world.pod("p", USES_C);
+    assert!(!world.0.volumes.users.is_empty());
+    let last = Object::Pod(read("{metadata: {name: p, namespace: ns, uid: p}}"));
+    world.0.apply(&packed::bare_deletion(last));
+    assert!(world.0.volumes.users.is_empty());
 }
 
 #[test]

@@ -156,6 +156,29 @@ async fn a_claim_that_has_other_devices_by_now_or_is_leaving_is_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_has_all_consumers_that_it_may_have_is_reserved_once_one_of_them_is_gone() {
+    let lab = Lab::new().await;
+    lab.create(claim("data")).await;
+    let ordered = claiming(&lab.pod("a").await);
+    let used_by = |count: usize| {
+        let names = (0..count).map(|number| format!("user-{number}"));
+        let reserved: Vec<Value> = names
+            .map(|name| json!({"resource": "pods", "name": name, "uid": name}))
+            .collect();
+        json!({"allocation": device("card-1"), "reservedFor": reserved})
+    };
+    lab.set_status(&claim("data"), used_by(256)).await;
+    let why = lab.claims(&ordered).reserve().await.unwrap_err();
+    assert_eq!(why, "claim data has reached its maximum number of consumers (256)");
+    assert_eq!(lab.writes(), [""; 0]);
+
+    lab.set_status(&claim("data"), used_by(255)).await;
+    lab.claims(&ordered).reserve().await.unwrap();
+    assert_eq!(held(&lab.see(&claim("data")).await).1.len(), 256);
+    lab.claims(&ordered).reserve().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_without_a_device_is_an_error() {
     let lab = Lab::new().await;
     let mut ordered = claiming(&lab.pod("a").await);

@@ -58,7 +58,8 @@ fn gang_of(input: &Input) -> Result<std::sync::Arc<Workload>, RuleError> {
 
 /// Labels and annotations of the set, where the gang has none.
 fn add_set(input: &Input, gang: &Workload, set: &Workload, grouped: &mut Grouped) -> Result<(), RuleError> {
-    let mut both = gang.clone();
+    // The gang lists all of its pods, and each of them comes here.
+    let mut both = gang.without_body();
     both.inherit(set);
     let spec = &mut grouped.group.spec;
     if let Some(class) = both.labels.get(label::PRIORITY_CLASS_NAME) {

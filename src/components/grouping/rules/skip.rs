@@ -23,8 +23,9 @@ pub fn top_owner(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     };
     next.inherit(top);
     take_defaults(input, top, &mut next)?;
+    let next = Arc::new(next);
     if let Some(last) = chain.last_mut() {
-        *last = Arc::new(next.clone());
+        *last = Arc::clone(&next);
     }
     for_top(
         &Input {

@@ -1,15 +1,28 @@
 //! Each case is YAML in, YAML out: a pod, its owners bottom-up, and the pod group that they make.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
-use serde_json::Value;
+use allocation_counter::measure;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::api::names::annotation;
+use crate::api::names::{annotation, third_party};
 use crate::api::pod_group::{PodGroupSpec, SubGroup};
 
+/// Pods of the large gang.
+const GANG_PODS: usize = 4_000;
+/// A gang of Grove that lists them.
+static LARGE_GANG: LazyLock<Arc<Workload>> = LazyLock::new(|| {
+    let pods = (0..GANG_PODS).map(|at| json!({"namespace": "ns", "name": format!("p-{at}")}));
+    let pods = json!({"name": "workers", "minReplicas": GANG_PODS, "podReferences": pods.collect::<Vec<_>>()});
+    let mut gang = owner(&json!({"kind": "scheduler.grove.io/v1alpha1/PodGang", "name": "large"}));
+    gang.body = json!({"spec": {"podgroups": [pods]}});
+    Arc::new(gang)
+});
+
 /// The cluster of the cases: priority classes named `known-…` exist, the namespace `labelled` names a queue, and there is one
-/// pod group of an older release.
+/// pod group of an older release, and the large gang.
 struct World;
 
 impl Cluster for World {
@@ -26,6 +39,9 @@ impl Cluster for World {
     }
 
     fn object(&self, wanted: &Reference) -> Result<Arc<Workload>, RuleError> {
+        if wanted.name == "large" {
+            return Ok(Arc::clone(&LARGE_GANG));
+        }
         wrong(format!("no {} {}", wanted.kind, wanted.name))
     }
 
@@ -525,22 +541,71 @@ fn what_the_scheduler_writes_on_a_group_is_not_inherited() {
 }
 
 #[test]
-fn a_sub_group_with_pods_has_a_name_that_fits_into_their_label() {
-    let check = |sub_groups: Vec<SubGroup>| {
-        let spec = PodGroupSpec {
-            sub_groups,
-            ..PodGroupSpec::default()
-        };
-        let group = PodGroup {
-            spec,
-            ..PodGroup::default()
-        };
-        tree::check(&group).map_err(|error| error.to_string())
+fn a_pod_of_a_large_gang_of_grove_is_grouped_without_a_copy_of_the_list_of_its_pods() {
+    let labels = json!({third_party::GROVE_POD_GANG: "large"});
+    let pod = json!({"metadata": {"name": "p-7", "uid": "u", "namespace": "ns", "labels": labels}});
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let chain = [Arc::new(owner(&json!({"kind": "grove.io/v1alpha1/PodCliqueSet"})))];
+    let input = Input {
+        pod: &pod,
+        chain: &chain,
+        settings: &Settings::default(),
+        cluster: &World,
     };
+    let own = || group(&input).unwrap().sub_group;
+    // This also makes the gang.
+    assert_eq!(own().as_deref(), Some("workers"));
+    let taken = measure(|| drop(own()));
+    assert!(taken.count_total < 1_000, "{} allocations", taken.count_total);
+}
+
+/// A pod group with these sub-groups.
+fn with_sub_groups(sub_groups: Vec<SubGroup>) -> PodGroup {
+    let spec = PodGroupSpec {
+        sub_groups,
+        ..PodGroupSpec::default()
+    };
+    PodGroup {
+        spec,
+        ..PodGroup::default()
+    }
+}
+
+fn checked(sub_groups: Vec<SubGroup>) -> Result<(), String> {
+    tree::check(&with_sub_groups(sub_groups)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_sub_group_with_pods_has_a_name_that_fits_into_their_label() {
     let (fits, long) = ("a".repeat(63), "a".repeat(64));
-    assert_eq!(check(vec![tree::leaf(&*fits, 1)]), Ok(()));
+    assert_eq!(checked(vec![tree::leaf(&*fits, 1)]), Ok(()));
     let says = format!("{long:?} cannot be a sub-group: it has 64 characters, and the label of its pods holds 63");
-    assert_eq!(check(vec![tree::leaf(&*long, 1)]), Err(says));
+    assert_eq!(checked(vec![tree::leaf(&*long, 1)]), Err(says));
     let below = tree::below(&long, tree::leaf("part", 1));
-    assert_eq!(check(vec![tree::inner(&*long, 1), below]), Ok(()), "it has no pods");
+    assert_eq!(checked(vec![tree::inner(&*long, 1), below]), Ok(()), "it has no pods");
+}
+
+#[test]
+fn the_first_sub_group_below_one_that_does_not_exist_is_named() {
+    let below = |parent: &str, name: &str| tree::below(parent, tree::leaf(name, 1));
+    let parts = vec![
+        tree::inner("all", 3),
+        below("all", "a"),
+        below("none", "b"),
+        below("any", "c"),
+    ];
+    let says = "sub-group b is below none, which there is not".to_owned();
+    assert_eq!(checked(parts), Err(says));
+}
+
+/// Each pod of a job set has the whole tree checked.
+#[test]
+fn a_tree_is_checked_with_few_allocations_however_many_sub_groups_it_has() {
+    let replicas = tree::MAX - 1;
+    let replica = |at: usize| tree::below("workers", tree::leaf(format!("workers-replica-{at}"), 1));
+    let mut parts = vec![tree::inner("workers", tree::count(replicas))];
+    parts.extend((0..replicas).map(replica));
+    let group = with_sub_groups(parts);
+    let taken = measure(|| tree::check(&group).unwrap());
+    assert!(taken.count_total < 64, "{} allocations", taken.count_total);
 }

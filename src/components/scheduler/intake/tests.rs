@@ -20,14 +20,8 @@ use crate::engine::tests::faults::panic_when_served;
 use crate::mirror::aside::GROUP_FAILED;
 
 pub const NOW: Time = Time(1_000_000);
-/// The annotation of pods that cannot be packed while the model is rebuilt.
+/// The annotation of pods that cannot be packed.
 const UNPACKABLE: &str = "example.com/unpackable";
-
-/// Panics if the object says so.
-pub(super) fn panic_if_told(object: &Object) {
-    let unpackable = matches!(object, Object::Pod(pod) if pod.annotations().contains_key(UNPACKABLE));
-    assert!(!unpackable, "the fault");
-}
 
 pub fn read<K: DeserializeOwned>(value: Value) -> Arc<K> {
     Arc::new(serde_json::from_value(value).unwrap())
@@ -240,6 +234,44 @@ async fn a_node_from_another_node_pool_gets_pods_once_the_decisions_of_that_are_
     cluster.node("moves", Some("blue"));
     sleep(LATE).await;
     assert!(!cluster.knows("moves"), "it has left again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_panic_at_a_node_that_is_due_the_others_are_read_as_the_stores_show_them() {
+    let mut cluster = Cluster::new(1);
+    for name in ["a", "left", "gone", "stays"] {
+        cluster.node(name, Some("blue"));
+        cluster.node(name, None);
+    }
+    let mut poison = Node::clone(&node("a", None));
+    poison
+        .annotations_mut()
+        .insert("example.com/fault".to_owned(), "the fault".to_owned());
+    cluster.tell(Object::Node(Arc::new(poison)));
+    // The messages about these have not arrived.
+    cluster.store_node("left", Some("blue"));
+    cluster.stores.nodes.remove(&key("", "gone"));
+    sleep(LATE).await;
+    let known = ["a", "left", "gone", "stays"].map(|name| cluster.knows(name));
+    assert_eq!(known, [false, false, false, true]);
+    assert_eq!((cluster.aside(), cluster.intake.arrivals.next()), (1, None));
+}
+
+#[test]
+fn a_pod_that_cannot_be_packed_any_more_leaves_the_model_when_it_is_deleted() {
+    let mut cluster = Cluster::new(1);
+    cluster.tell(pod("odd", 1, &json!({"node": "n"}), None));
+    cluster.tell(pod("waits", 1, &json!({}), None));
+    let odd = pod("odd", 2, &json!({"node": "n"}), None);
+    let position = Position {
+        kind: Kind::Pod,
+        number: 3,
+    };
+    cluster.intake.unreadable(odd.identity(), "the fault", position);
+    assert_eq!((cluster.aside(), cluster.bound()), (1, Vec::new()), "its GPU is in use");
+    let gone = packed::bare_deletion(odd);
+    cluster.with_intake(|intake, all| intake.change(&gone, Some(position), NOW, all));
+    assert_eq!((cluster.aside(), cluster.bound()), (0, vec!["waits".to_owned()]));
 }
 
 #[test]
