@@ -171,6 +171,8 @@ const LATE: u64 = 30_000;
 const PARTIAL: u64 = 180_000;
 /// How long after a change of a node its kubelet may refuse pods that were decided before, in ms.
 const REFUSES: u64 = 60_000;
+/// How long a bind may not know that its reservation pod was deleted, in ms: one that takes longer than a second asks the API server again.
+const ROBBED: u64 = 3_000;
 /// A shard whose Lease was not renewed for so long has no leader, in ms.
 const NOT_RENEWED: u64 = 10_000;
 
@@ -463,7 +465,7 @@ fn recorded(view: &View<'_>) -> Option<String> {
                     .before
                     .robbed
                     .get(&pod.node)
-                    .is_some_and(|at| view.now.at < at + LATE);
+                    .is_some_and(|at| view.now.at < at + ROBBED);
             (!known && !robbed).then(|| {
                 format!(
                     "{} is bound to group {group} on {} and not recorded",

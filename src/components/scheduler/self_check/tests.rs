@@ -104,7 +104,10 @@ async fn a_violated_rule_is_found_and_the_model_is_rebuilt_once() {
     let ended = checked.next(|_| ()).await;
     assert_eq!(ended.ending, Ending::Differs);
     let (rule, example) = ended.broken.first().unwrap();
-    assert_eq!(rule, "M-4 (a queue's counters are the sum over its pods and the queues below)");
+    assert_eq!(
+        rule,
+        "M-4 (a queue's counters are the sum over its pods and the queues below)"
+    );
     assert!(example.starts_with("q: "), "{example}");
     assert!(checked.check.report(&ended), "it is built anew");
 
