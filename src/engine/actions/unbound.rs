@@ -15,6 +15,7 @@ use crate::engine::model::Model;
 use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
 use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::pod::{Assumed, State, Status};
+use crate::engine::placement::score::{GpuOrder, Scorers};
 
 use super::allocate::{record_start, runs};
 use super::cycle::Cycle;
@@ -169,8 +170,29 @@ fn fit_now(cycle: &mut Cycle, pod_group: PodGroupId, planned: &[(PodId, NodeId)]
     placer.place(pod_group, &pods, Mode::Real) && !placer.wait_as_one(pod_group, mark)
 }
 
-/// Allocates them on the nodes that they were pipelined to.
+/// Allocates them on the nodes that they were pipelined to. Where pods get parts of several GPUs, the first ones may leave too few GPUs for the last one in the
+/// order of the policy, but not in another order: if no pod terminates there for which they would wait, all orders are tried.
 fn fit_as_planned(cycle: &mut Cycle, pod_group: PodGroupId, planned: &[(PodId, NodeId)]) -> bool {
     cycle.begin_placing(pod_group);
-    cycle.placer().place_as_planned(planned) && cycle.model.pod_groups()[pod_group].whole_without_plans()
+    let model = &*cycle.model;
+    let terminate = |node: NodeId| {
+        model.nodes()[node]
+            .pods
+            .iter()
+            .any(|pod| model.pods()[*pod].state.leaving)
+    };
+    let mut orders = vec![cycle.context.scorers.gpus];
+    if !planned.iter().any(|(_, node)| terminate(*node)) {
+        orders.extend([GpuOrder::Spread, GpuOrder::Pack]);
+    }
+    let fits = |gpus: GpuOrder| {
+        let mut placer = cycle.placer();
+        let scorers = Scorers {
+            gpus,
+            ..*placer.context.scorers
+        };
+        placer.context.scorers = &scorers;
+        placer.place_as_planned(planned)
+    };
+    orders.into_iter().any(fits) && cycle.model.pod_groups()[pod_group].whole_without_plans()
 }

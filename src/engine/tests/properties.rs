@@ -621,3 +621,43 @@ fn sorted<T: std::fmt::Debug>(decided: &[T]) -> Vec<String> {
     lines.sort();
     lines
 }
+
+/// Packed, its first pod gets the two GPUs that are half free, and leaves one GPU for the second pod, which needs two.
+#[test]
+fn a_gang_with_parts_of_several_gpus_is_bound_where_a_search_found_room_without_victims() {
+    let cluster = Cluster {
+        nodes: vec![2, 4],
+        queues: vec![
+            RandomQueue::of(3, 3, 0),
+            RandomQueue::of(0, 0, 0),
+            RandomQueue::of(0, 0, 0),
+            RandomQueue::of(0, 0, 0),
+        ],
+        pod_groups: vec![
+            RandomJob::of(1, "2", 1, 0, Some(0)),
+            RandomJob {
+                min: 2,
+                ..RandomJob::of(0, "40M", 3, 0, Some(5))
+            },
+            RandomJob {
+                min: 2,
+                ..RandomJob::of(0, "0.5*2", 2, 2, None)
+            },
+            RandomJob::of(0, "0.5", 1, 0, None),
+            RandomJob::of(1, "0.5*2", 1, 0, Some(1)),
+            RandomJob::of(0, "0.5", 1, 1, None),
+        ],
+        budgets: vec![],
+    };
+    let mut events = cluster.events();
+    let mut engine = engine(&events, &ALL_ACTIONS);
+    let mut bound = Vec::new();
+    for _ in 0..3 {
+        let decisions = engine.cycle(NOW);
+        bound.extend(decisions.bind.iter().map(|bind| bind.pod.name.to_string()));
+        carry_out(&mut engine, &mut events, &decisions);
+        look_again(&mut engine);
+    }
+    bound.sort_unstable();
+    assert_eq!(bound, ["j02-000", "j02-001", "j03-000", "j05-000"]);
+}
